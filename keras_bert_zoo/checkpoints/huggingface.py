@@ -1,0 +1,364 @@
+"""Hugging Face folders: `config.json`, safetensors weights, a WordPiece vocabulary."""
+
+import contextlib
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_bert_zoo.preprocessing import BertTokenizer
+
+# === Configuration ===
+
+# Our argument <- their key, and the value their library takes where the key is absent.
+_ARCHITECTURE = {
+    "vocabulary_size": ("vocab_size", 30522),
+    "num_layers": ("num_hidden_layers", 12),
+    "num_heads": ("num_attention_heads", 12),
+    "hidden_dim": ("hidden_size", 768),
+    "intermediate_dim": ("intermediate_size", 3072),
+    "max_sequence_length": ("max_position_embeddings", 512),
+    "num_segments": ("type_vocab_size", 2),
+    "hidden_activation": ("hidden_act", "gelu"),
+    "layer_norm_epsilon": ("layer_norm_eps", 1e-12),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+}
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+# Keys that change what the model computes, with the one value this package computes.
+_SUPPORTED_ONLY = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "pruned_heads": {},
+}
+
+
+def read_config(folder: pathlib.Path) -> dict:
+    """Return the folder's `config.json`.
+
+    Raises:
+        ValueError: it is no BERT, or a key changes the mathematics in a way that is not
+            supported.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    model_type = config.get("model_type", "bert")
+    if model_type != "bert" or "hidden_size" not in config:
+        raise ValueError(
+            f"{str(folder)!r} holds no BERT: its config.json says model_type={model_type!r}"
+            + ("." if "hidden_size" in config else " and has no hidden_size.")
+        )
+    for key, supported in _SUPPORTED_ONLY.items():
+        if config.get(key, supported) not in (supported, None):
+            raise ValueError(
+                f"The checkpoint in {str(folder)!r} has {key}={config[key]!r}, which this package "
+                f"does not compute. Supported: {supported!r}."
+            )
+    return config
+
+
+def backbone_arguments(config: dict) -> dict:
+    """Return the arguments of `BertBackbone` that a `config.json` stands for.
+
+    Raises:
+        ValueError: the activation is not supported.
+
+    Example:
+        >>> backbone_arguments({"hidden_act": "gelu_new"})["hidden_activation"]
+        'gelu_tanh'
+    """
+    arguments = {ours: config.get(key, value) for ours, (key, value) in _ARCHITECTURE.items()}
+    activation = arguments["hidden_activation"]
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"The checkpoint has hidden_act={activation!r}. Supported: {sorted(_ACTIVATIONS)}."
+        )
+    return {**arguments, "hidden_activation": _ACTIVATIONS[activation]}
+
+
+def class_names(config: dict, num_classes: int) -> list[str] | None:
+    """Return what the checkpoint calls its classes, or None where it has no names of its own."""
+    names = {int(number): name for number, name in (config.get("id2label") or {}).items()}
+    if sorted(names) != list(range(num_classes)):
+        return None
+    names = [names[i] for i in range(num_classes)]
+    made_up = all(re.fullmatch(r"LABEL_\d+", name) for name in names)
+    return None if made_up else names
+
+
+def embedder_arguments(folder: pathlib.Path) -> dict:
+    """Return `pooling` and `normalize` as a sentence-transformers folder states them, else {}."""
+    modules = _json(folder / "modules.json")
+    if not modules:
+        return {}
+    kinds = {module["type"].rsplit(".", 1)[-1]: folder / module["path"] for module in modules}
+    arguments = {"normalize": "Normalize" in kinds}
+    if "Pooling" in kinds:
+        chosen = [
+            key.removeprefix("pooling_mode_")
+            for key, value in _json(kinds["Pooling"] / "config.json").items()
+            if key.startswith("pooling_mode_") and value is True
+        ]
+        known = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+        if len(chosen) != 1 or chosen[0] not in known:
+            raise ValueError(
+                f"The checkpoint in {str(folder)!r} pools by {chosen}. Supported: one of "
+                f"{sorted(known)}."
+            )
+        arguments["pooling"] = known[chosen[0]]
+    return arguments
+
+
+# === Tokenizer ===
+
+
+def read_tokenizer(folder: pathlib.Path, **switches) -> BertTokenizer:
+    """Return the folder's tokenizer, with `switches` in place of what its files say.
+
+    `tokenizer.json` is what transformers itself runs, so it comes first; then `vocab.txt`
+    with `tokenizer_config.json`. Where no file states the casing, a vocabulary with capital
+    letters is taken as cased: a lower-casing tokenizer could never use them.
+
+    Raises:
+        ValueError: there is no WordPiece vocabulary in the folder.
+    """
+    fast = _json(folder / "tokenizer.json")
+    settings = _json(folder / "tokenizer_config.json")
+    arguments = {
+        "lowercase": settings.get("do_lower_case"),
+        "strip_accents": settings.get("strip_accents"),
+        "split_on_cjk": settings.get("tokenize_chinese_chars", True),
+        "max_word_length": 100,
+    }
+    model = fast.get("model", {})
+    if model.get("type", "WordPiece") == "WordPiece" and "vocab" in model:
+        pieces = model["vocab"]
+        arguments["vocabulary"] = sorted(pieces, key=pieces.get)
+        arguments["max_word_length"] = model.get("max_input_chars_per_word", 100)
+        normalizer = fast.get("normalizer") or {}
+        if normalizer.get("type") == "BertNormalizer":
+            arguments["lowercase"] = normalizer["lowercase"]
+            arguments["strip_accents"] = normalizer["strip_accents"]
+            arguments["split_on_cjk"] = normalizer["handle_chinese_chars"]
+    elif (folder / "vocab.txt").exists():
+        arguments["vocabulary"] = folder / "vocab.txt"
+    else:
+        raise ValueError(
+            f"{str(folder)!r} has no WordPiece vocabulary: neither vocab.txt nor a tokenizer.json "
+            "with one."
+        )
+    arguments.update(switches)
+    if arguments["lowercase"] is None:
+        tokenizer = BertTokenizer(**{**arguments, "lowercase": False})
+        arguments["lowercase"] = not any(
+            piece != piece.lower() for piece in tokenizer.vocabulary if not piece.startswith("[")
+        )
+    return BertTokenizer(**arguments)
+
+
+# === Weights ===
+
+
+class Rule(NamedTuple):
+    """One of our variables, the tensors it is made of, and the way between them."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    read: Callable[..., np.ndarray]
+
+
+def _same(tensor):
+    return tensor
+
+
+def _transposed(tensor):
+    return tensor.T
+
+
+def _dense(ours: str, theirs: str) -> list[Rule]:
+    return [
+        Rule(f"{ours}/kernel", (f"{theirs}.weight",), _transposed),
+        Rule(f"{ours}/bias", (f"{theirs}.bias",), _same),
+    ]
+
+
+def _layer_norm(ours: str, theirs: str) -> list[Rule]:
+    return [
+        Rule(f"{ours}/gamma", (f"{theirs}.weight",), _same),
+        Rule(f"{ours}/beta", (f"{theirs}.bias",), _same),
+    ]
+
+
+def _query_key_value(ours: str, theirs: str, num_heads: int) -> list[Rule]:
+    def interleave(*tensors):
+        # Each (hidden, hidden) or (hidden,), outputs first; ours has a head's three together.
+        heads = [t.reshape(num_heads, -1, *t.shape[1:]) for t in tensors]
+        merged = np.stack(heads, axis=1)
+        return merged.reshape(-1, *tensors[0].shape[1:]).T
+
+    parts = [f"{theirs}.{part}" for part in ("query", "key", "value")]
+    return [
+        Rule(f"{ours}/kernel", tuple(f"{part}.weight" for part in parts), interleave),
+        Rule(f"{ours}/bias", tuple(f"{part}.bias" for part in parts), interleave),
+    ]
+
+
+def backbone_rules(num_layers: int, num_heads: int) -> list[Rule]:
+    """Return the table of the encoder's variables and the tensors they are made of."""
+    rules = [
+        Rule(f"embeddings/{ours}/embeddings", (f"embeddings.{theirs}.weight",), _same)
+        for ours, theirs in (
+            ("token_embedding", "word_embeddings"),
+            ("segment_embedding", "token_type_embeddings"),
+            ("position_embedding", "position_embeddings"),
+        )
+    ]
+    rules += _layer_norm("embeddings/layer_norm", "embeddings.LayerNorm")
+    for i in range(num_layers):
+        ours, theirs = f"encoder_layer_{i}", f"encoder.layer.{i}"
+        rules += [
+            *_query_key_value(f"{ours}/attention/qkv", f"{theirs}.attention.self", num_heads),
+            *_dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense"),
+            *_layer_norm(f"{ours}/attention_layer_norm", f"{theirs}.attention.output.LayerNorm"),
+            *_dense(f"{ours}/intermediate", f"{theirs}.intermediate.dense"),
+            *_dense(f"{ours}/output", f"{theirs}.output.dense"),
+            *_layer_norm(f"{ours}/output_layer_norm", f"{theirs}.output.LayerNorm"),
+        ]
+    return rules
+
+
+POOLER_RULES = _dense("pooler", "pooler.dense")
+
+HEAD_RULES = {
+    "masked_lm_head": [
+        *_dense("masked_lm_head/dense", "cls.predictions.transform.dense"),
+        *_layer_norm("masked_lm_head/layer_norm", "cls.predictions.transform.LayerNorm"),
+        Rule("masked_lm_head/bias", ("cls.predictions.bias",), _same),
+    ],
+    "next_sentence_head": _dense("next_sentence_head", "cls.seq_relationship"),
+    "classifier_head": _dense("classifier_head", "classifier"),
+}
+
+# Buffers, and copies of tensors that stand elsewhere under their own name.
+_NOT_WEIGHTS = re.compile(r"embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias)")
+_OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def standard_name(name: str) -> str:
+    """Return a tensor's name without the `bert.` prefix and with LayerNorm's newer names.
+
+    Example:
+        >>> standard_name("bert.embeddings.LayerNorm.gamma")
+        'embeddings.LayerNorm.weight'
+    """
+    name = name.removeprefix("bert.")
+    for old, new in _OLD_NAMES.items():
+        name = name.replace(old, new)
+    return name
+
+
+class Tensors:
+    """A folder's tensors by standard name, each read from disk when it is asked for."""
+
+    def __init__(self, files: dict[str, str], get: Callable[[str], np.ndarray]):
+        self._files = {standard_name(name): name for name in files}
+        self._get = get
+
+    def __contains__(self, name: str) -> bool:
+        """Say whether the folder has the tensor."""
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names of the weights."""
+        return (name for name in self._files if not _NOT_WEIGHTS.fullmatch(name))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return one tensor."""
+        return self._get(self._files[name])
+
+
+@contextlib.contextmanager
+def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
+    """Open the folder's weights: safetensors, whole or in shards, or else a PyTorch `.bin`.
+
+    A `.bin` is a pickle. It is read by PyTorch's restricted reader, which makes tensors
+    and nothing else.
+
+    Raises:
+        ValueError: the folder has no weights this can read; the message says what to do.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.exists() or (folder / "model.safetensors").exists():
+        from safetensors import safe_open
+
+        with contextlib.ExitStack() as stack:
+
+            def open_file(name):
+                return stack.enter_context(safe_open(folder / name, framework="numpy"))
+
+            if index.exists():
+                files = _json(index)["weight_map"]
+                opened = {name: open_file(name) for name in sorted(set(files.values()))}
+            else:
+                opened = {"model.safetensors": open_file("model.safetensors")}
+                files = dict.fromkeys(opened["model.safetensors"].keys(), "model.safetensors")
+            yield Tensors(files, lambda name: opened[files[name]].get_tensor(name))
+    elif (folder / "pytorch_model.bin").exists():
+        try:
+            import torch
+        except ImportError as error:
+            raise ValueError(
+                f"{str(folder)!r} has its weights in pytorch_model.bin only, and reading that needs "
+                "PyTorch. Install torch, or save the checkpoint as model.safetensors."
+            ) from error
+        state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+        yield Tensors(state, lambda name: state[name].float().numpy())
+    else:
+        raise ValueError(
+            f"{str(folder)!r} has no weights: none of model.safetensors, "
+            "model.safetensors.index.json and pytorch_model.bin."
+        )
+
+
+def assign(layer_variables: dict, rules: list[Rule], tensors: Tensors) -> list[str]:
+    """Give our variables the tensors' values, one at a time; return the names that were read.
+
+    Args:
+        layer_variables: variables by path.
+        rules: which tensors make which variable.
+        tensors: from `open_tensors`.
+
+    Raises:
+        ValueError: a tensor is missing or has another shape than its variable.
+    """
+    missing = [name for rule in rules for name in rule.theirs if name not in tensors]
+    if missing:
+        raise ValueError(
+            f"The checkpoint lacks {len(missing)} tensors of the encoder its config.json "
+            f"describes, the first {missing[0]!r}."
+        )
+    for rule in rules:
+        variable = layer_variables[rule.ours]
+        value = rule.read(*(tensors[name] for name in rule.theirs))
+        if value.shape != tuple(variable.shape):
+            raise ValueError(
+                f"The tensor {rule.theirs[0]!r} makes {rule.ours!r} of shape {value.shape}; "
+                f"expected {tuple(variable.shape)}. Do the weights belong to this config.json?"
+            )
+        variable.assign(value)
+    return [name for rule in rules for name in rule.theirs]
+
+
+def _json(path):
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -1,0 +1,121 @@
+"""Multi-head self-attention with one product for queries, keys and values."""
+
+import keras
+from keras import ops
+
+from keras_bert_zoo.layers.common import check_heads, check_rate, initializer
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class BertSelfAttention(keras.layers.Layer):
+    """Scaled dot-product self-attention over `num_heads` heads (Vaswani et al. 2017).
+
+    Inputs are `x`, a float tensor (batch, length, hidden_dim), and `padding_mask`, an
+    integer tensor (batch, length) that is 1 where a real token stands; hidden keys
+    have no weight at all, and a row without any real token attends evenly instead of
+    dividing by zero. The output has the shape of `x`. With `causal=True` a position
+    sees itself and what is left of it.
+
+    The kernel of `qkv` has shape (hidden_dim, num_heads * 3 * head_dim): a head's
+    query, key and value columns lie together, so that splitting the columns over
+    devices splits the heads.
+
+    The backend's fused kernel does the work unless attention dropout is in force.
+
+    Example:
+        >>> layer = BertSelfAttention(hidden_dim=8, num_heads=2)
+        >>> layer(keras.ops.ones((1, 3, 8)), keras.ops.ones((1, 3))).shape
+        (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        num_heads: int,
+        attention_dropout: float = 0.1,
+        causal: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_heads(hidden_dim, num_heads)
+        check_rate(attention_dropout=attention_dropout)
+        self.hidden_dim = hidden_dim
+        self.num_heads = num_heads
+        self.head_dim = hidden_dim // num_heads
+        self.attention_dropout = attention_dropout
+        self.causal = causal
+        self.qkv = keras.layers.Dense(
+            3 * hidden_dim, kernel_initializer=initializer(), dtype=self.dtype_policy, name="qkv"
+        )
+        self.output_dense = keras.layers.Dense(
+            hidden_dim, kernel_initializer=initializer(), dtype=self.dtype_policy, name="output"
+        )
+        self.dropout = keras.layers.Dropout(
+            attention_dropout, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def build(self, x_shape, padding_mask_shape=None):
+        """Create the two projections' weights."""
+        self.qkv.build((None, None, self.hidden_dim))
+        self.output_dense.build((None, None, self.hidden_dim))
+        self.built = True
+
+    def call(self, x, padding_mask, training=None):
+        """Mix the positions of `x` (batch, length, hidden_dim)."""
+        query, key, value = self._project(x)
+        if training and self.attention_dropout > 0:
+            probabilities = self._probabilities(query, key, padding_mask)
+            probabilities = self.dropout(probabilities, training=True)
+            context = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
+            context = ops.transpose(context, (0, 2, 1, 3))
+        else:
+            context = ops.dot_product_attention(
+                query,
+                key,
+                value,
+                mask=_key_mask(padding_mask),
+                is_causal=self.causal,
+            )
+        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        return self.output_dense(ops.reshape(context, (batch, length, self.hidden_dim)))
+
+    def attention_scores(self, x, padding_mask):
+        """Return the attention probabilities, (batch, num_heads, length, length) floats."""
+        query, key, _ = self._project(ops.cast(x, self.compute_dtype))
+        return self._probabilities(query, key, padding_mask)
+
+    def _project(self, x):
+        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        qkv = ops.reshape(self.qkv(x), (batch, length, self.num_heads, 3 * self.head_dim))
+        return ops.split(qkv, 3, axis=-1)
+
+    def _probabilities(self, query, key, padding_mask):
+        query = ops.transpose(query, (0, 2, 1, 3)) * self.head_dim**-0.5
+        scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
+        # In float32, because a float16 softmax over hundreds of keys loses the small weights.
+        scores = ops.cast(scores, "float32")
+        mask = _key_mask(padding_mask)
+        if self.causal:
+            positions = ops.arange(ops.shape(scores)[-1])
+            mask = ops.logical_and(mask, positions[:, None] >= positions[None, :])
+        # Finite, so that a row of padding only gives an even softmax and not NaN.
+        scores = ops.where(mask, scores, -1e30)
+        return ops.cast(ops.softmax(scores), self.compute_dtype)
+
+    def compute_output_shape(self, x_shape, padding_mask_shape=None):
+        """Return the shape of `x`."""
+        return x_shape
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "num_heads": self.num_heads,
+            "attention_dropout": self.attention_dropout,
+            "causal": self.causal,
+        }
+
+
+def _key_mask(padding_mask):
+    return ops.cast(padding_mask, "bool")[:, None, None, :]

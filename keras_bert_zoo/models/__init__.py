@@ -1,0 +1,17 @@
+"""The encoder and its tasks, one file each."""
+
+from keras_bert_zoo.models.backbone import BertBackbone
+from keras_bert_zoo.models.masked_lm import BertMaskedLM
+from keras_bert_zoo.models.next_sentence import BertNextSentence
+from keras_bert_zoo.models.pretrainer import BertPretrainer
+from keras_bert_zoo.models.text_classifier import BertTextClassifier
+from keras_bert_zoo.models.text_embedder import BertTextEmbedder
+
+__all__ = [
+    "BertBackbone",
+    "BertMaskedLM",
+    "BertNextSentence",
+    "BertPretrainer",
+    "BertTextClassifier",
+    "BertTextEmbedder",
+]

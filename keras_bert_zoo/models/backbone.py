@@ -1,0 +1,184 @@
+"""The encoder: embeddings, a stack of encoder layers, and the pooler."""
+
+import keras
+
+from keras_bert_zoo.layers import BertEmbeddings, BertEncoderBlock
+from keras_bert_zoo.layers.common import check_heads, check_positive_int, initializer
+from keras_bert_zoo.models.text_model import TextModel
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class BertBackbone(TextModel, keras.Model):
+    """BERT's encoder (Devlin et al. 2018), of any size.
+
+    Inputs are a dictionary of integer tensors (batch, length): `token_ids`, `segment_ids`
+    and `padding_mask` (1 where a real token stands). Outputs are a dictionary of floats:
+    `sequence_output` (batch, length, hidden_dim), the last layer's states, and
+    `pooled_output` (batch, hidden_dim), a dense tanh of the first position's state.
+
+    Args:
+        vocabulary_size: rows of the token table.
+        num_layers: encoder layers.
+        num_heads: attention heads; they divide `hidden_dim`.
+        hidden_dim: width of the states.
+        intermediate_dim: width of the feed-forward network.
+        dropout: rate after the embeddings and after each half of a layer.
+        max_sequence_length: rows of the position table.
+        num_segments: rows of the segment table.
+        hidden_activation: `"gelu"` (exact), `"gelu_tanh"` (the authors' TensorFlow
+            code), `"relu"`, `"silu"` or `"tanh"`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        attention_dropout: rate on the attention probabilities.
+        causal: a position sees only itself and what is left of it.
+        dtype: a Keras dtype or policy, such as `"mixed_bfloat16"`.
+
+    Raises:
+        ValueError: an argument is out of range; an id, a segment or the length is
+            outside its table.
+
+    Example:
+        >>> backbone = BertBackbone(
+        ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
+        >>> outputs = backbone({
+        ...     "token_ids": [[2, 5, 3, 0]],
+        ...     "segment_ids": [[0, 0, 0, 0]],
+        ...     "padding_mask": [[1, 1, 1, 0]],
+        ... })
+        >>> outputs["sequence_output"].shape, outputs["pooled_output"].shape
+        ((1, 4, 8), (1, 8))
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        hidden_activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        attention_dropout: float = 0.1,
+        causal: bool = False,
+        dtype=None,
+        **kwargs,
+    ):
+        check_heads(hidden_dim, num_heads)
+        check_positive_int(num_layers=num_layers)
+
+        # === Layers ===
+        embeddings = BertEmbeddings(
+            vocabulary_size,
+            hidden_dim,
+            max_sequence_length,
+            num_segments,
+            dropout,
+            layer_norm_epsilon,
+            dtype=dtype,
+            name="embeddings",
+        )
+        encoder_layers = [
+            BertEncoderBlock(
+                hidden_dim,
+                num_heads,
+                intermediate_dim,
+                hidden_activation,
+                dropout,
+                attention_dropout,
+                layer_norm_epsilon,
+                causal,
+                dtype=dtype,
+                name=f"encoder_layer_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        pooler = keras.layers.Dense(
+            hidden_dim,
+            activation="tanh",
+            kernel_initializer=initializer(),
+            dtype=dtype,
+            name="pooler",
+        )
+
+        # === Functional Model ===
+        inputs = {
+            name: keras.Input(shape=(None,), dtype="int32", name=name)
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        }
+        states = [embeddings(inputs["token_ids"], inputs["segment_ids"])]
+        for encoder_layer in encoder_layers:
+            states.append(encoder_layer(states[-1], inputs["padding_mask"]))
+        outputs = {
+            "sequence_output": states[-1],
+            "pooled_output": pooler(states[-1][:, 0, :]),
+        }
+        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
+
+        # === Config ===
+        self.embeddings = embeddings
+        self.encoder_layers = encoder_layers
+        self.pooler = pooler
+        self.token_embedding = embeddings.token_embedding
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.hidden_activation = hidden_activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.attention_dropout = attention_dropout
+        self.causal = causal
+
+    def hidden_states(self, inputs: dict) -> list:
+        """Return the states after the embeddings and after each layer, in inference mode.
+
+        `inputs` is what the backbone takes; each of the `num_layers + 1` results is a
+        float tensor (batch, length, hidden_dim).
+        """
+        return [x for x, _ in self._walk(inputs)]
+
+    def attention_scores(self, inputs: dict) -> list:
+        """Return each layer's attention probabilities, in inference mode.
+
+        `inputs` is what the backbone takes; each of the `num_layers` results is a float
+        tensor (batch, num_heads, length, length) whose rows sum to 1.
+        """
+        mask = keras.ops.convert_to_tensor(inputs["padding_mask"])
+        return [
+            layer.attention.attention_scores(x, mask) for x, layer in self._walk(inputs) if layer
+        ]
+
+    def _walk(self, inputs):
+        """Yield each state with the layer that reads it, and at last (final state, None)."""
+        self.check_inputs(inputs)
+        inputs = {name: keras.ops.convert_to_tensor(value) for name, value in inputs.items()}
+        x = self.embeddings(inputs["token_ids"], inputs["segment_ids"], training=False)
+        for layer in self.encoder_layers:
+            yield x, layer
+            x = layer(x, inputs["padding_mask"], training=False)
+        yield x, None
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "max_sequence_length": self.max_sequence_length,
+            "num_segments": self.num_segments,
+            "hidden_activation": self.hidden_activation,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "attention_dropout": self.attention_dropout,
+            "causal": self.causal,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "trainable": self.trainable,
+            "name": self.name,
+        }

@@ -1,0 +1,75 @@
+"""The pieces that were hidden, predicted from what stands around them."""
+
+import keras
+
+from keras_bert_zoo.layers import MaskedLMHead
+from keras_bert_zoo.models.text_model import BertTask
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class BertMaskedLM(BertTask, keras.Model):
+    """The masked-LM task (Devlin et al. 2018, section 3.1, task 1).
+
+    Inputs are the backbone's and `mask_positions`, integers (batch, predictions). The
+    output is (batch, predictions, vocabulary_size) of logits, for those positions only.
+    The loss is the mean over the masked pieces of the batch, not over its rows.
+
+    Example:
+        >>> backbone = BertBackbone(
+        ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
+        >>> BertMaskedLM(backbone)({
+        ...     "token_ids": [[2, 5, 3]], "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]],
+        ...     "mask_positions": [[1]],
+        ... }).shape
+        (1, 1, 100)
+    """
+
+    heads = ("masked_lm_head",)
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        # === Layers ===
+        masked_lm_head = make_masked_lm_head(backbone)
+
+        # === Functional Model ===
+        inputs = masked_inputs(backbone)
+        encoded = backbone({name: inputs[name] for name in backbone.input})
+        outputs = masked_lm_head(encoded["sequence_output"], inputs["mask_positions"])
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+        # === Config ===
+        self.backbone = backbone
+        self.masked_lm_head = masked_lm_head
+        self.preprocessor = preprocessor
+        self.compile()
+
+    def defaults(self) -> dict:
+        """Return the loss over the masked pieces and its accuracy."""
+        return {
+            "loss": masked_lm_loss(),
+            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        }
+
+
+def make_masked_lm_head(backbone) -> MaskedLMHead:
+    """Return a masked-LM head tied to the backbone's token table."""
+    return MaskedLMHead(
+        backbone.token_embedding,
+        backbone.hidden_activation,
+        backbone.layer_norm_epsilon,
+        dtype=backbone.dtype_policy,
+        name="masked_lm_head",
+    )
+
+
+def masked_inputs(backbone) -> dict:
+    """Return the backbone's inputs and `mask_positions`."""
+    positions = keras.Input(shape=(None,), dtype="int32", name="mask_positions")
+    return {**backbone.input, "mask_positions": positions}
+
+
+def masked_lm_loss() -> keras.losses.Loss:
+    """Return the cross-entropy from logits, averaged over the weights it is given."""
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+

@@ -1,0 +1,103 @@
+"""A model in a folder of its own: `config.json`, `model.weights.h5`, `vocab.txt`.
+
+`config.json` holds the model as Keras serialises it, compile settings included, and the
+names of the frozen layers. The vocabulary stands in `vocab.txt`, a piece a line, the
+weights and the optimiser's state in Keras's own weights file, so every backend reads them.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+
+import keras
+
+FORMAT = "keras_bert_zoo preset"
+VERSION = 1
+
+
+def is_preset(folder: str | os.PathLike) -> bool:
+    """Say whether `folder` holds a preset that `write` made."""
+    try:
+        return _read_config(pathlib.Path(folder)).get("format") == FORMAT
+    except (OSError, ValueError):
+        return False
+
+
+def write(model: keras.Model, folder: str | os.PathLike) -> None:
+    """Write `model` into `folder`, whole or not at all, in place of a preset that stood there.
+
+    Raises:
+        ValueError: `folder` exists and holds something else.
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and not (folder.is_dir() and (is_preset(folder) or not any(folder.iterdir()))):
+        raise ValueError(
+            f"`folder` must be new, empty or a preset of this package. Received: {str(folder)!r}, "
+            "which holds other files."
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside its place and then moved there, so that a reader never sees half a preset.
+    building = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        config = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": keras.saving.serialize_keras_object(model),
+            "frozen": [layer.path for layer in _layers(model) if not layer.trainable],
+        }
+        tokenizer = _tokenizer_config(config["model"])
+        if tokenizer is not None:
+            model.preprocessor.tokenizer.save_vocabulary(building / "vocab.txt")
+            tokenizer["vocabulary"] = "vocab.txt"
+        text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
+        (building / "config.json").write_text(text, encoding="utf-8")
+        model.save_weights(building / "model.weights.h5")
+        building.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        building.rename(folder)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def read(folder: str | os.PathLike, load_weights: bool = True) -> keras.Model:
+    """Return the model that `write` put into `folder`.
+
+    Raises:
+        ValueError: the folder was written by a later version of the format.
+    """
+    folder = pathlib.Path(folder)
+    config = _read_config(folder)
+    if config.get("version") != VERSION:
+        raise ValueError(
+            f"The preset {str(folder)!r} has format version {config.get('version')!r}; this "
+            f"version of keras_bert_zoo reads version {VERSION}."
+        )
+    tokenizer = _tokenizer_config(config["model"])
+    if tokenizer is not None:
+        tokenizer["vocabulary"] = str(folder / tokenizer["vocabulary"])
+    model = keras.saving.deserialize_keras_object(config["model"])
+    frozen = set(config["frozen"])
+    for layer in _layers(model):
+        if layer.path in frozen:
+            layer.trainable = False
+    if load_weights:
+        model.load_weights(folder / "model.weights.h5")
+    return model
+
+
+def _read_config(folder):
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def _layers(model):
+    return model._flatten_layers()
+
+
+def _tokenizer_config(model_config):
+    """Return the tokenizer's part of a serialised model, to be changed in place, or None."""
+    preprocessor = model_config["config"].get("preprocessor")
+    return preprocessor and preprocessor["config"]["tokenizer"]["config"]

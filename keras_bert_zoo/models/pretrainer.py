@@ -1,0 +1,68 @@
+"""BERT's pre-training: the masked-LM and the next-sentence task at once."""
+
+import keras
+
+from keras_bert_zoo.models.masked_lm import (
+    make_masked_lm_head,
+    masked_inputs,
+    masked_lm_loss,
+)
+from keras_bert_zoo.models.next_sentence import make_next_sentence_head
+from keras_bert_zoo.models.text_model import BertTask
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class BertPretrainer(BertTask, keras.Model):
+    """Masked LM and next sentence on one encoder, their losses added (Devlin et al. 2018, A.2).
+
+    Inputs are the backbone's and `mask_positions`, integers (batch, predictions). Outputs
+    are a dictionary of logits: `masked_lm` (batch, predictions, vocabulary_size) and
+    `next_sentence` (batch, 2). Labels and weights are dictionaries with the same keys.
+
+    Example:
+        >>> backbone = BertBackbone(
+        ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
+        >>> outputs = BertPretrainer(backbone)({
+        ...     "token_ids": [[2, 5, 3]], "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]],
+        ...     "mask_positions": [[1]],
+        ... })
+        >>> outputs["masked_lm"].shape, outputs["next_sentence"].shape
+        ((1, 1, 100), (1, 2))
+    """
+
+    heads = ("masked_lm_head", "next_sentence_head")
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        # === Layers ===
+        masked_lm_head = make_masked_lm_head(backbone)
+        next_sentence_head = make_next_sentence_head()
+
+        # === Functional Model ===
+        inputs = masked_inputs(backbone)
+        encoded = backbone({name: inputs[name] for name in backbone.input})
+        outputs = {
+            "masked_lm": masked_lm_head(encoded["sequence_output"], inputs["mask_positions"]),
+            "next_sentence": next_sentence_head(encoded["pooled_output"]),
+        }
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+        # === Config ===
+        self.backbone = backbone
+        self.masked_lm_head = masked_lm_head
+        self.next_sentence_head = next_sentence_head
+        self.preprocessor = preprocessor
+        self.compile()
+
+    def defaults(self) -> dict:
+        """Return both losses, which Keras adds, and both accuracies."""
+
+        def accuracy():
+            return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+        return {
+            "loss": {
+                "masked_lm": masked_lm_loss(),
+                "next_sentence": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            },
+            "weighted_metrics": {"masked_lm": accuracy(), "next_sentence": accuracy()},
+        }

@@ -1,0 +1,405 @@
+"""What every BERT model shares: strings into `fit`, checked ids, presets."""
+
+import contextlib
+
+import keras
+import numpy as np
+
+from keras_bert_zoo.models import preset_folder
+from keras_bert_zoo.preprocessing import dataset as text_dataset
+from keras_bert_zoo.preprocessing.texts import text_columns
+from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
+
+DEFAULT_BATCH_SIZE = 32
+
+
+class TextModel:
+    """Mixin for `keras.Model`: takes texts where a preprocessor is given, ids otherwise.
+
+    `fit`, `evaluate` and `predict` are Keras's own, with two differences. Where the model
+    has a preprocessor, `x` may be texts: a list, array or tensor of strings, a tuple
+    (first, second) of two of them, or a batched `tf.data.Dataset` of them. Batches are
+    padded to their own bucket of lengths. And ids outside their tables are refused
+    before a batch reaches the weights, on every backend.
+    """
+
+    preprocessor = None
+
+    # === Inputs ===
+
+    def __call__(self, inputs, *args, **kwargs):
+        """Run the model on a dictionary of id tensors, checked where their values are known."""
+        self.check_inputs(inputs)
+        if isinstance(inputs, dict):
+            inputs = {
+                name: x if hasattr(x, "dtype") else keras.ops.convert_to_tensor(x, "int32")
+                for name, x in inputs.items()
+            }
+        return super().__call__(inputs, *args, **kwargs)
+
+    def check_inputs(self, inputs) -> None:
+        """Refuse inputs that are missing, unknown, or outside the model's tables.
+
+        Raises:
+            ValueError: names the input, what came and what was expected. Tensors whose
+                values are not known yet, inside a compiled function, pass.
+        """
+        if not isinstance(inputs, dict):
+            raise ValueError(
+                f"{type(self).__name__} takes a dictionary with {sorted(self.input)}. "
+                f"Received: {type(inputs).__name__}."
+                + (" Texts go to `predict`, `fit` and `evaluate`." if self.preprocessor else "")
+            )
+        if set(inputs) != set(self.input):
+            raise ValueError(
+                f"{type(self).__name__} takes the inputs {sorted(self.input)}. "
+                f"Received: {sorted(inputs)}."
+            )
+        shape = np.shape(inputs["token_ids"])
+        if len(shape) != 2:
+            raise ValueError(f"`token_ids` must have shape (batch, length). Received: {shape}.")
+        length, longest = shape[1], _encoder(self).max_sequence_length
+        if isinstance(length, int) and length > longest:
+            raise ValueError(
+                f"The inputs have {length} positions but `max_sequence_length` is {longest}. "
+                "Cut the text or use a model with more positions."
+            )
+        limits = {**self.id_limits, "mask_positions": length}
+        for name, limit in limits.items():
+            values = _known_values(inputs.get(name))
+            if values is not None and values.size:
+                wrong = values[(values < 0) | (values >= limit)]
+                if wrong.size:
+                    raise ValueError(
+                        f"`{name}` must be at least 0 and below {limit}. Received: {wrong[0]}."
+                    )
+
+    @property
+    def id_limits(self) -> dict[str, int]:
+        """For each input of ids, the first value outside its table."""
+        encoder = _encoder(self)
+        return {
+            "token_ids": encoder.vocabulary_size,
+            "segment_ids": encoder.num_segments,
+            "padding_mask": 2,
+        }
+
+    # === Training and prediction ===
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        seed=0,
+        **kwargs,
+    ):
+        """Train as `keras.Model.fit` does; `x` may be texts.
+
+        `seed` sets the order of the examples and what is masked in them, epoch by epoch.
+        A `WarmupLinearDecay` without a length of its own is laid over this fit's steps.
+        """
+        if validation_split:
+            if self._is_model_input(x) or validation_data is not None:
+                raise ValueError(
+                    "`validation_split` is for texts, without `validation_data`. "
+                    "Split the inputs before `fit` and pass `validation_data`."
+                )
+            (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+        x, y, sample_weight, batch_size, steps = self._batches(
+            x,
+            y,
+            sample_weight,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+        )
+        steps_per_epoch = steps_per_epoch or steps
+        if validation_data is not None:
+            validation_data = self._validation_batches(validation_data, batch_size)
+        self._begin_schedule(x, batch_size, steps_per_epoch, epochs - initial_epoch)
+        with self._weights_kept():
+            return super().fit(
+                x=x,
+                y=y,
+                batch_size=batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_data=validation_data,
+                shuffle=shuffle,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                **kwargs,
+            )
+
+    def evaluate(self, x=None, y=None, batch_size=None, *, sample_weight=None, **kwargs):
+        """Score as `keras.Model.evaluate` does; `x` may be texts."""
+        if not kwargs.get("_use_cached_eval_dataset"):
+            x, y, sample_weight, batch_size, _ = self._batches(x, y, sample_weight, batch_size)
+        with self._weights_kept():
+            return super().evaluate(
+                x=x, y=y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
+            )
+
+    def predict(self, x, batch_size=None, **kwargs):
+        """Predict as `keras.Model.predict` does; `x` may be texts."""
+        x, _, _, batch_size, _ = self._batches(x, None, None, batch_size)
+        with self._weights_kept():
+            return super().predict(x, batch_size=batch_size, **kwargs)
+
+    def _is_model_input(self, x):
+        """Say whether `x` holds ids already, rather than texts."""
+        if self.preprocessor is None or x is None or isinstance(x, dict | keras.utils.PyDataset):
+            return True
+        if hasattr(x, "element_spec"):
+            spec = x.element_spec
+            return isinstance(spec[0] if isinstance(spec, tuple) else spec, dict)
+        return hasattr(x, "__next__") or type(x).__name__ == "DataLoader"
+
+    def _batches(self, x, y, sample_weight, batch_size, **order):
+        """Return what Keras is to iterate over, and an epoch's steps where that must be said."""
+        if self._is_model_input(x):
+            return self._checked(x), y, sample_weight, batch_size, None
+        if hasattr(x, "element_spec"):
+            return text_dataset.map_dataset(self.preprocessor, x), None, None, None, None
+        columns = text_columns(x)
+        size = columns[0].shape[0]
+        y, sample_weight = (_rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight")))
+        batch_size = batch_size or DEFAULT_BATCH_SIZE
+        batches = text_dataset.batches(
+            self.preprocessor, columns, y, sample_weight, batch_size=batch_size, **order
+        )
+        return batches, None, None, None, -(-size // batch_size)
+
+    def _validation_batches(self, data, batch_size):
+        if not isinstance(data, tuple):
+            return self._batches(data, None, None, batch_size)[0]
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        x, y, sample_weight, *_ = self._batches(x, y, sample_weight, batch_size)
+        return x if y is None else keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+    def _checked(self, x):
+        """Return inputs of ids, checked now where they are arrays and as they come otherwise."""
+        longest = _encoder(self).max_sequence_length
+        if isinstance(x, dict):
+            self.check_inputs(x)
+        elif hasattr(x, "element_spec"):
+            x = text_dataset.check_id_dataset(x, self.id_limits, longest)
+        elif hasattr(x, "__next__"):
+            x = self._checked_generator(x)
+        elif isinstance(x, keras.utils.PyDataset):
+            x = _CheckedPyDataset(x, self.check_inputs)
+        return x
+
+    def _checked_generator(self, generator):
+        for batch in generator:
+            self.check_inputs(batch[0] if isinstance(batch, tuple) else batch)
+            yield batch
+
+    def _begin_schedule(self, x, batch_size, steps_per_epoch, epochs):
+        schedule = getattr(getattr(self, "optimizer", None), "_learning_rate", None)
+        if not isinstance(schedule, WarmupLinearDecay):
+            return
+        if steps_per_epoch is None:
+            steps_per_epoch = _count_steps(x, batch_size)
+        steps = None if steps_per_epoch is None else steps_per_epoch * epochs
+        schedule.begin_fit(int(self.optimizer.iterations), steps)
+        # A compiled step has the old schedule's numbers in it.
+        self.train_function = None
+
+    @contextlib.contextmanager
+    def _weights_kept(self):
+        """Give a model its weights back when a loop fails on JAX.
+
+        There Keras takes the values out of the variables while it loops, and an error
+        before the first finished step would lose them.
+        """
+        if keras.backend.backend() != "jax":
+            yield
+            return
+        values = {id(variable): variable.value for variable in self._all_variables()}
+        try:
+            yield
+        except BaseException:
+            self.jax_state_sync()
+            for variable in self._all_variables():
+                if variable._value is None:
+                    # What this loop itself made, an optimiser's moments, began as zeros.
+                    zeros = keras.ops.zeros(variable.shape, variable.dtype)
+                    variable.assign(values.get(id(variable), zeros))
+            raise
+
+    def _all_variables(self):
+        optimizer = getattr(self, "optimizer", None)
+        return [*self.variables, *self.metrics_variables, *getattr(optimizer, "variables", [])]
+
+    # === Presets ===
+
+    def save_to_preset(self, folder: str) -> None:
+        """Write the model into `folder`: config, weights, vocabulary, preprocessing.
+
+        The folder appears whole or not at all. A compiled model's optimiser state is kept.
+        `keras_bert_zoo.from_preset(folder)` reads it on any backend.
+
+        Raises:
+            ValueError: `folder` exists and is not a preset of this package.
+        """
+        preset_folder.write(self, folder)
+
+
+class BertTask(TextModel):
+    """Mixin for a task: `self.backbone`, heads, and defaults that are right for fine-tuning.
+
+    A task sets `heads`, names of its attributes that are heads, and defines `defaults()`,
+    the loss and metrics `compile` takes where `"auto"` is asked for. It is compiled from
+    the start.
+    """
+
+    heads: tuple[str, ...] = ()
+
+    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
+        """Compile as `keras.Model.compile` does; `"auto"` is what the task needs.
+
+        The automatic optimiser is AdamW at 5e-5 with warm-up over a tenth of each fit's
+        steps and linear decay, clipping at 1.0, and no decay on LayerNorm and bias.
+        """
+        defaults = self.defaults()
+        super().compile(
+            optimizer=adamw() if isinstance(optimizer, str) and optimizer == "auto" else optimizer,
+            loss=defaults["loss"] if isinstance(loss, str) and loss == "auto" else loss,
+            weighted_metrics=defaults["weighted_metrics"]
+            if isinstance(weighted_metrics, str) and weighted_metrics == "auto"
+            else weighted_metrics,
+            **kwargs,
+        )
+
+    def compile_from_config(self, config):
+        """Compile as the saved model was, with the optimiser's variables ready to be loaded."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def get_config(self):
+        """Return the backbone, the preprocessor and the layers that are frozen."""
+        return {
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Make the task `get_config` described."""
+        config = dict(config)
+        for part in ("backbone", "preprocessor"):
+            config[part] = keras.saving.deserialize_keras_object(config[part])
+        return cls(**config)
+
+
+def _encoder(model):
+    # Not a property: Keras looks for weights in every attribute, and would go round in circles.
+    return getattr(model, "backbone", model)
+
+
+class _CheckedPyDataset(keras.utils.PyDataset):
+    """A PyDataset whose batches are checked as they are fetched."""
+
+    def __init__(self, inner, check):
+        super().__init__(inner.workers, inner.use_multiprocessing, inner.max_queue_size)
+        self.inner = inner
+        self.check = check
+
+    def __getitem__(self, index):
+        batch = self.inner[index]
+        self.check(batch[0] if isinstance(batch, tuple) else batch)
+        return batch
+
+    def __len__(self):
+        return len(self.inner)
+
+    @property
+    def num_batches(self):
+        return self.inner.num_batches
+
+    def on_epoch_begin(self):
+        self.inner.on_epoch_begin()
+
+    def on_epoch_end(self):
+        self.inner.on_epoch_end()
+
+
+def _known_values(x):
+    """Return `x` as a NumPy array, or None where a compiled function will only know it later."""
+    if x is None or isinstance(x, keras.KerasTensor):
+        return None
+    if isinstance(x, np.ndarray | list | tuple):
+        return np.asarray(x)
+    try:
+        return keras.ops.convert_to_numpy(x)
+    except Exception:  # Each backend's tracer refuses with an error of its own.
+        return None
+
+
+def _rows(values, name, size):
+    """Return labels or weights as arrays with `size` rows."""
+    if values is None:
+        return None
+
+    def rows(value):
+        if not hasattr(value, "shape"):
+            value = np.asarray(value)
+        if value.dtype == object or getattr(value.dtype, "kind", "") in "US":
+            raise ValueError(f"`{name}` must hold numbers. Received: {value.ravel()[0]!r}.")
+        if value.shape[0] != size:
+            raise ValueError(
+                f"`{name}` must have one row an example. Received: {value.shape[0]} rows for "
+                f"{size} examples."
+            )
+        return value
+
+    if isinstance(values, dict):
+        return {key: rows(value) for key, value in values.items()}
+    return rows(values)
+
+
+def _split(x, y, sample_weight, share):
+    """Return the head of the examples, and their tail as validation data, as Keras splits."""
+    columns = text_columns(x)
+    size = columns[0].shape[0]
+    at = int(size * (1 - share))
+    if not 0 < at < size:
+        raise ValueError(
+            f"`validation_split`={share} leaves {at} of {size} examples to train on."
+        )
+    arrays = [_rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))]
+    head = [None if v is None else v[:at] for v in arrays]
+    tail = [None if v is None else v[at:] for v in arrays]
+    tail = [v for v in tail if v is not None]
+    return (
+        (tuple(c[:at] for c in columns), *head),
+        (tuple(c[at:] for c in columns), *tail),
+    )
+
+
+def _count_steps(x, batch_size):
+    """Return the batches of an epoch of ids, or None where only the end will tell."""
+    if isinstance(x, dict):
+        return -(-len(x["token_ids"]) // (batch_size or DEFAULT_BATCH_SIZE))
+    if hasattr(x, "cardinality"):
+        steps = int(x.cardinality())
+        return steps if steps > 0 else None
+    return x.num_batches if isinstance(x, keras.utils.PyDataset) else None

@@ -1,0 +1,23 @@
+"""Text to model inputs in one tf-text graph. The only room that imports TensorFlow."""
+
+from keras_bert_zoo.preprocessing.masking import MaskedLMMasker
+from keras_bert_zoo.preprocessing.preprocessor import (
+    BertMaskedLMPreprocessor,
+    BertNextSentencePreprocessor,
+    BertPreprocessor,
+    BertPretrainerPreprocessor,
+    BertTextClassifierPreprocessor,
+    BertTextEmbedderPreprocessor,
+)
+from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
+
+__all__ = [
+    "BertMaskedLMPreprocessor",
+    "BertNextSentencePreprocessor",
+    "BertPreprocessor",
+    "BertPretrainerPreprocessor",
+    "BertTextClassifierPreprocessor",
+    "BertTextEmbedderPreprocessor",
+    "BertTokenizer",
+    "MaskedLMMasker",
+]

@@ -1,0 +1,112 @@
+"""Texts or piece ids, with labels, as the batches a model is trained on."""
+
+from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
+
+
+def batches(
+    preprocessor,
+    x,
+    y=None,
+    sample_weight=None,
+    *,
+    batch_size: int,
+    shuffle: bool = False,
+    seed: int = 0,
+    epochs: int = 1,
+    initial_epoch: int = 0,
+):
+    """Return a `tf.data.Dataset` of preprocessed batches, all epochs one after the other.
+
+    Args:
+        preprocessor: has `batch(texts, y, sample_weight, example_ids, epoch)`.
+        x: a tuple of one or two columns: string tensors (examples,) or ragged piece ids.
+        y, sample_weight: arrays, or nests of them, with a row an example; or None.
+        batch_size: examples a batch; the last of an epoch may be smaller.
+        shuffle: a new order each epoch, set by `seed` and the epoch alone.
+        seed, epochs, initial_epoch: integers.
+    """
+    rows = {"x": x, "y": y, "sample_weight": sample_weight}
+    rows = {name: value for name, value in rows.items() if value is not None}
+    size = x[0].shape[0]
+
+    def examples(epoch):
+        order = tf.range(size, dtype=tf.int64)
+        if shuffle:
+            order = tf.random.experimental.stateless_shuffle(order, seed=[seed, epoch])
+        order = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+        return order.map(lambda ids: make_batch(ids, epoch), num_parallel_calls=tf.data.AUTOTUNE)
+
+    def make_batch(ids, epoch):
+        batch = tf.nest.map_structure(lambda column: tf.gather(column, ids), rows)
+        return preprocessor.batch(
+            batch["x"], batch.get("y"), batch.get("sample_weight"), example_ids=ids, epoch=epoch
+        )
+
+    dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(examples)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def map_dataset(preprocessor, dataset):
+    """Return a dataset of texts, batched, as a dataset of preprocessed batches.
+
+    Elements are texts or a pair of texts, alone or as (texts, y) or (texts, y,
+    sample_weight). Masks are keyed by the example's place, so they are the same in each
+    pass.
+
+    Raises:
+        ValueError: the dataset is not batched.
+    """
+    spec = dataset.element_spec
+    # A dataset of pairs and a dataset of (texts, labels) are told apart by what comes
+    # second: two string columns are a pair.
+    has_y = isinstance(spec, tuple) and not all(
+        isinstance(part, tf.TensorSpec) and part.dtype == tf.string for part in spec
+    )
+    texts = spec[0] if has_y else spec
+    if any(part.shape.rank != 1 for part in tf.nest.flatten(texts)):
+        raise ValueError(
+            "The dataset must be batched: texts of shape (batch,), for instance by "
+            f"`dataset.batch(32)`. Received elements: {spec}."
+        )
+
+    def make_batch(index, element):
+        x, *rest = element if has_y else (element,)
+        x = x if isinstance(x, tuple) else (x,)
+        y, sample_weight = [*rest, None, None][:2]
+        example_ids = index * 2**32 + tf.range(tf.shape(x[0])[0], dtype=tf.int64)
+        return preprocessor.batch(x, y, sample_weight, example_ids=example_ids, epoch=0)
+
+    dataset = dataset.enumerate().map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def check_id_dataset(dataset, limits: dict[str, int], max_length: int):
+    """Return a dataset of model inputs that fails, by name, on an id outside its table.
+
+    `limits` gives for each input the first value that is too high.
+    """
+
+    def check(*element):
+        inputs = element[0]
+        for name, limit in limits.items():
+            if name in inputs:
+                values = inputs[name]
+                highest, lowest = tf.reduce_max(values), tf.reduce_min(values)
+                message = f"`{name}` must be at least 0 and below {limit}. Received:"
+                tf.debugging.Assert((highest < limit) & (lowest >= 0), [message, lowest, highest])
+        length = tf.shape(inputs["token_ids"])[1]
+        message = (
+            f"The inputs' length must be at most `max_sequence_length`, {max_length}. Received:"
+        )
+        tf.debugging.Assert(length <= max_length, [message, length])
+        if "mask_positions" in inputs:
+            highest = tf.reduce_max(inputs["mask_positions"])
+            message = (
+                "`mask_positions` must be below the rows' length. Received highest and length:"
+            )
+            tf.debugging.Assert(
+                highest < tf.cast(length, highest.dtype), [message, highest, length]
+            )
+        return element if len(element) > 1 else element[0]
+
+    return dataset.map(check, num_parallel_calls=tf.data.AUTOTUNE)

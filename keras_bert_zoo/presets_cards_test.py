@@ -1,0 +1,189 @@
+import hashlib
+import importlib.util
+import json
+import pathlib
+
+import pytest
+
+PRESETS = pathlib.Path(__file__).resolve().parent.parent / "presets"
+PATHS = sorted(PRESETS.glob("*.json"))
+
+KEY_ORDER = [
+    "name",
+    "aliases",
+    "description",
+    "architecture",
+    "parameters",
+    "tokenizer",
+    "language",
+    "casing",
+    "pooling",
+    "normalize",
+    "heads",
+    "sources",
+    "sha256",
+    "licence",
+]
+OPTIONAL_KEYS = {"aliases", "pooling", "normalize", "heads", "sha256", "licence"}
+ARCHITECTURE_KEYS = [
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "max_sequence_length",
+    "num_segments",
+    "hidden_activation",
+    "layer_norm_epsilon",
+    "dropout",
+    "attention_dropout",
+]
+TOKENIZER_KEYS = ["lowercase", "strip_accents", "split_on_cjk"]
+SOURCE_KEYS = {
+    "package": ["kind", "package", "version", "module", "folder"],
+    "huggingface": ["kind", "repo"],
+}
+MINIATURE_LAYERS = (2, 4, 6, 8, 10, 12)
+MINIATURE_HEADS_BY_WIDTH = {128: 2, 256: 4, 512: 8, 768: 12}
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_by_name(name):
+    return read(PRESETS / f"{name}.json")
+
+
+def count_parameters(architecture):
+    """Count the weights of the embeddings, the encoder and the pooler."""
+    hidden = architecture["hidden_dim"]
+    inner = architecture["intermediate_dim"]
+
+    def dense(inputs, outputs):
+        return inputs * outputs + outputs
+
+    layer_norm = 2 * hidden
+    tables = hidden * (
+        architecture["vocabulary_size"]
+        + architecture["max_sequence_length"]
+        + architecture["num_segments"]
+    )
+    attention = 4 * dense(hidden, hidden) + layer_norm
+    feed_forward = dense(hidden, inner) + dense(inner, hidden) + layer_norm
+    encoder = architecture["num_layers"] * (attention + feed_forward)
+    return tables + layer_norm + encoder + dense(hidden, hidden)
+
+
+every_card = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+@every_card
+def test_card_parses_and_is_named_like_its_file(path):
+    assert read(path)["name"] == path.stem
+
+
+@every_card
+def test_card_has_its_keys_in_the_one_order(path):
+    card = read(path)
+    assert list(card) == [key for key in KEY_ORDER if key in card]
+    assert set(KEY_ORDER) - set(card) <= OPTIONAL_KEYS
+    assert list(card["architecture"]) == ARCHITECTURE_KEYS
+    assert list(card["tokenizer"]) == TOKENIZER_KEYS
+    for source in card["sources"]:
+        assert list(source) == SOURCE_KEYS[source["kind"]]
+
+
+@every_card
+def test_card_states_the_parameter_count_of_its_architecture(path):
+    card = read(path)
+    assert card["parameters"] == count_parameters(card["architecture"])
+
+
+@every_card
+def test_card_describes_a_model_that_can_be_built(path):
+    architecture = read(path)["architecture"]
+    assert architecture["hidden_dim"] % architecture["num_heads"] == 0
+    assert architecture["hidden_activation"] in ("gelu", "gelu_tanh")
+    assert 0 < architecture["layer_norm_epsilon"] < 1e-3
+    assert 0 <= architecture["dropout"] < 1
+    assert 0 <= architecture["attention_dropout"] < 1
+
+
+@every_card
+def test_card_says_the_same_casing_in_every_place(path):
+    card = read(path)
+    assert card["casing"] in ("cased", "uncased")
+    assert card["tokenizer"]["lowercase"] == (card["casing"] == "uncased")
+    for word in ("cased", "uncased"):
+        if card["name"].endswith(f"_{word}"):
+            assert card["casing"] == word
+
+
+@every_card
+def test_card_uses_only_known_words(path):
+    card = read(path)
+    assert card["language"] in ("en", "zh", "multilingual")
+    assert set(card.get("heads", [])) <= {"masked_lm", "next_sentence"}
+    assert ("pooling" in card) == ("normalize" in card)
+    assert card.get("pooling", "mean") in ("mean", "cls", "max")
+    assert card["sources"]
+    assert card["description"] and "\n" not in card["description"]
+
+
+def test_names_and_aliases_are_unique():
+    names = []
+    for path in PATHS:
+        card = read(path)
+        names += [card["name"], *card.get("aliases", [])]
+    assert len(names) == len(set(names))
+
+
+def test_base_and_large_have_the_published_parameter_counts():
+    assert read_by_name("bert_base_en_uncased")["parameters"] == 109_482_240
+    assert read_by_name("bert_large_en_uncased")["parameters"] == 335_141_888
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("bert_base_en_uncased", 30_522),
+        ("bert_large_wwm_en_uncased", 30_522),
+        ("bert_base_en_cased", 28_996),
+        ("bert_large_en_cased", 28_996),
+        ("bert_large_wwm_en_cased", 28_996),
+        ("bert_base_zh", 21_128),
+        ("bert_base_multi_cased", 119_547),
+    ],
+)
+def test_vocabulary_has_the_published_size(name, size):
+    assert read_by_name(name)["architecture"]["vocabulary_size"] == size
+
+
+def test_all_24_miniatures_are_present_in_their_own_sizes():
+    found = 0
+    for layers in MINIATURE_LAYERS:
+        for width, heads in MINIATURE_HEADS_BY_WIDTH.items():
+            card = read_by_name(f"bert_l{layers}_h{width}_en_uncased")
+            architecture = card["architecture"]
+            assert architecture["num_layers"] == layers
+            assert architecture["hidden_dim"] == width
+            assert architecture["num_heads"] == heads
+            assert architecture["intermediate_dim"] == 4 * width
+            repo = f"google/bert_uncased_L-{layers}_H-{width}_A-{heads}"
+            assert card["sources"] == [{"kind": "huggingface", "repo": repo}]
+            found += 1
+    assert found == 24
+
+
+def test_hash_of_the_sentence_encoder_is_that_of_the_installed_package():
+    card = read_by_name("all_minilm_l6_v2_en")
+    source = card["sources"][0]
+    assert source["kind"] == "package"
+    spec = importlib.util.find_spec(source["module"])
+    if spec is None:
+        pytest.skip(f"The package {source['package']} is not installed: its hash is not compared.")
+    folder = pathlib.Path(spec.origin).parent / source["folder"]
+    for file_name, expected in card["sha256"].items():
+        with open(folder / file_name, "rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == expected
