@@ -1,6 +1,15 @@
 """BERT on Keras 3: one definition for TensorFlow, JAX and PyTorch."""
 
-from keras_bert_zoo import layers, models, preprocessing
+from keras_bert_zoo import layers, models, preprocessing, training
+from keras_bert_zoo.presets import from_preset, list_presets
 from keras_bert_zoo.version import __version__
 
-__all__ = ["__version__", "layers", "models", "preprocessing"]
+__all__ = [
+    "__version__",
+    "from_preset",
+    "layers",
+    "list_presets",
+    "models",
+    "preprocessing",
+    "training",
+]

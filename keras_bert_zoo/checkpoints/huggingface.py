@@ -360,5 +360,59 @@ def assign(layer_variables: dict, rules: list[Rule], tensors: Tensors) -> list[s
     return [name for rule in rules for name in rule.theirs]
 
 
+# Whose classifier, by the name the checkpoint gives itself, scores something else than a text.
+_OTHER_CLASSIFIERS = ("ForTokenClassification", "ForMultipleChoice")
+
+
+def has_part(config: dict, tensors: Tensors, variables: dict, part: str, rules: list[Rule]) -> bool:
+    """Say whether the checkpoint has a part of the model, of the size the model wants.
+
+    Raises:
+        ValueError: the masked-LM head is not tied to the token table.
+    """
+    if any(name not in tensors for rule in rules for name in rule.theirs):
+        return False
+    if part == "classifier_head":
+        architectures = config.get("architectures") or [""]
+        if architectures[0].endswith(_OTHER_CLASSIFIERS):
+            return False
+        size = tensors["classifier.weight"].shape[0]
+        return size == variables["classifier_head/bias"].shape[0]
+    decoder = "cls.predictions.decoder.weight"
+    if part == "masked_lm_head" and decoder in tensors:
+        table = tensors["embeddings.word_embeddings.weight"]
+        if not np.array_equal(tensors[decoder], table):
+            raise ValueError(
+                "The checkpoint's masked-LM head has a table of its own; this package ties it to "
+                "the token embeddings."
+            )
+    return True
+
+
+def classifier_arguments(config: dict, tensors: Tensors, given: dict) -> dict:
+    """Return what a checkpoint's own classifier says of `BertTextClassifier`'s arguments.
+
+    `given` are the user's; where they ask for another number of classes the checkpoint's
+    head is of no use, and nothing is said.
+
+    Raises:
+        ValueError: neither the checkpoint nor the user says how many classes there are.
+    """
+    other = (config.get("architectures") or [""])[0].endswith(_OTHER_CLASSIFIERS)
+    names = given.get("class_names")
+    wanted = given.get("num_classes", len(names) if names else None)
+    own = None
+    if "classifier.weight" in tensors and not other:
+        own = tensors["classifier.weight"].shape[0]
+    if wanted is None and own is None:
+        raise ValueError("`num_classes` is needed: the checkpoint has no classifier of its own.")
+    if own is None or wanted not in (None, own):
+        return {}
+    arguments = {"num_classes": own, "class_names": class_names(config, own)}
+    if config.get("problem_type") == "multi_label_classification":
+        arguments["activation"] = "sigmoid"
+    return arguments
+
+
 def _json(path):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -63,8 +63,8 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
         raise
 
 
-def read(folder: str | os.PathLike, load_weights: bool = True) -> keras.Model:
-    """Return the model that `write` put into `folder`.
+def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> keras.Model:
+    """Return the model that `write` put into `folder`, in another dtype if one is given.
 
     Raises:
         ValueError: the folder was written by a later version of the format.
@@ -79,6 +79,10 @@ def read(folder: str | os.PathLike, load_weights: bool = True) -> keras.Model:
     tokenizer = _tokenizer_config(config["model"])
     if tokenizer is not None:
         tokenizer["vocabulary"] = str(folder / tokenizer["vocabulary"])
+    if dtype is not None:
+        arguments = config["model"]["config"]
+        policy = keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
+        arguments.get("backbone", {"config": arguments})["config"]["dtype"] = policy
     model = keras.saving.deserialize_keras_object(config["model"])
     frozen = set(config["frozen"])
     for layer in _layers(model):

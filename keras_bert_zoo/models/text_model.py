@@ -126,6 +126,8 @@ class TextModel:
             epochs=epochs,
             initial_epoch=initial_epoch,
         )
+        if hasattr(x, "element_spec"):
+            shuffle = False
         steps_per_epoch = steps_per_epoch or steps
         if validation_data is not None:
             validation_data = self._validation_batches(validation_data, batch_size)

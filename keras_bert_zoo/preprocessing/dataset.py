@@ -43,7 +43,8 @@ def batches(
         )
 
     dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(examples)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    steps = -(-size // batch_size) * (epochs - initial_epoch)
+    return dataset.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
 
 
 def map_dataset(preprocessor, dataset):

@@ -76,7 +76,7 @@ def pack(first, second, *, cls_id: int, sep_id: int, pad_id: int, lengths: Seque
     rows = tf.concat(rows, axis=1)
     row_length = tf.cast(rows.row_lengths(), tf.int32)
     length = smallest_bucket(tf.reduce_max(row_length), lengths)
-    token_ids = rows.to_tensor(pad_id, shape=[None, length])
+    token_ids = rows.to_tensor(pad_id, shape=tf.stack([batch, length]))
     position = tf.range(length)[None, :]
     padding_mask = tf.cast(position < row_length[:, None], tf.int32)
     first_end = tf.cast(parts[0].row_lengths(), tf.int32) + 2

@@ -9,8 +9,9 @@ def text_columns(x, name: str = "x") -> tuple:
     """Return texts, or a pair of columns of texts, as a tuple of one or two tensors.
 
     Args:
-        x: a string; a list, array, series or tensor of strings; ragged piece ids; or a
-            tuple of two of these, which is a pair and never (x, labels).
+        x: a string; a list, array, series or tensor of strings; piece ids, a list of lists
+            or a ragged tensor; or a tuple of two of these, which is a pair and never (x,
+            labels).
         name: what to call `x` in an error.
 
     Raises:
@@ -46,6 +47,8 @@ def _column(texts, name):
         raise ValueError(f"`{name}` must hold strings. Received a tensor of {texts.dtype.name}.")
     if isinstance(texts, str | bytes):
         texts = [texts]
+    if isinstance(texts, list | tuple) and texts and isinstance(texts[0], list | np.ndarray):
+        return _ragged_ids(texts, name)
     texts = np.asarray(texts, dtype=object) if not hasattr(texts, "to_numpy") else texts.to_numpy()
     if texts.ndim != 1:
         raise ValueError(
@@ -56,6 +59,17 @@ def _column(texts, name):
         if not isinstance(text, str | bytes):
             raise ValueError(f"`{name}[{index}]` must be a string. Received: {text!r}.")
     return tf.constant([_encode(text) for text in texts], dtype=tf.string, shape=texts.shape)
+
+
+def _ragged_ids(rows, name):
+    values = np.concatenate([np.asarray(row) for row in rows]) if any(map(len, rows)) else []
+    values = np.asarray(values, dtype=None if len(values) else "int32")
+    if values.dtype.kind not in "iu":
+        raise ValueError(
+            f"`{name}` must hold texts, or lists of integer piece ids. Received lists of "
+            f"{values.dtype.name}."
+        )
+    return tf.RaggedTensor.from_row_lengths(values.astype("int32"), [len(row) for row in rows])
 
 
 def _encode(text):

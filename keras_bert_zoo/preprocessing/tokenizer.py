@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bert_zoo.preprocessing import vocabulary as vocabularies
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
+from keras_bert_zoo.preprocessing.wordpiece import WordPieceGraph
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -268,8 +269,6 @@ class BertTokenizer:
 
     def _get_graph(self):
         if self._graph is None:
-            from keras_bert_zoo.preprocessing.wordpiece import WordPieceGraph
-
             self._graph = WordPieceGraph(
                 self._vocabulary,
                 self.lowercase,
@@ -284,15 +283,12 @@ class BertTokenizer:
 def _as_strings(texts: Any) -> tuple[Any, bool]:
     """Gives a string tensor (batch,), and whether it holds one text that came without a batch."""
     if isinstance(texts, (str, bytes)):
-        return tf.constant([_as_bytes(texts)]), True
-    if hasattr(texts, "tolist"):  # a numpy array or a column of a table
-        texts = texts.tolist()
-        return (
-            _as_strings(texts) if not isinstance(texts, list) else (_list_of_strings(texts), False)
-        )
+        return _list_of_strings([texts]), True
     if isinstance(texts, (list, tuple)):
         return _list_of_strings(texts), False
     if not tf.is_tensor(texts):
+        if hasattr(texts, "tolist"):  # a numpy array or a column of a table
+            return _as_strings(texts.tolist())
         raise TypeError(f"A text must be a string, or a list of strings. {_received(texts)}")
     if texts.dtype != tf.string:
         raise TypeError(f"Texts must be a tensor of strings. Received: dtype {texts.dtype.name}.")

@@ -113,7 +113,10 @@ def assert_as_oracle(tokenizer, texts):
 
 
 def assert_offsets_hold(tokenizer, texts):
-    """Checks that what a piece covers normalises to it, and nothing but blanks lies between."""
+    """Checks that what a piece covers normalises to it, and nothing but blanks lies between.
+
+    Pieces that share a character, because it becomes several, are counted and returned.
+    """
 
     def normalize(part):
         words = oracle.clean(part).split()
@@ -159,12 +162,11 @@ def test_released_vocabularies_give_the_authors_ids(name):
         assert oracle.tokenize(case["text"], ids, tokenizer.lowercase) == case[name]["tokens"]
 
 
-@pytest.mark.parametrize("max_word_length", [3, 200])
-@pytest.mark.parametrize("split_on_cjk", [True, False])
+@pytest.mark.parametrize("split_on_cjk, max_word_length", [(True, 200), (False, 3)])
 @pytest.mark.parametrize("strip_accents", [True, False])
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_random_texts_follow_the_rules(lowercase, strip_accents, split_on_cjk, max_word_length):
-    texts = random_texts(1250, seed=1)
+    texts = random_texts(2500, seed=1)
     vocabulary = pieces_of_texts(texts, lowercase, strip_accents)
     tokenizer = BertTokenizer(
         vocabulary, lowercase, strip_accents, split_on_cjk, max_word_length=max_word_length
@@ -328,7 +330,9 @@ def has_late_marks(text):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RELEASED)
 def test_the_corpus_normalises_to_its_pieces(name):
-    assert_offsets_hold(released_tokenizer(name), corpus_lines())
+    tokenizer = released_tokenizer(name)
+    shared = assert_offsets_hold(tokenizer, corpus_lines())
+    assert bool(shared) == tokenizer.strip_accents  # Hangul syllables, which NFD takes apart
 
 
 def test_a_sample_of_the_corpus_normalises_to_its_pieces():

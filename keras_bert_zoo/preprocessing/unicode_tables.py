@@ -73,7 +73,7 @@ def unicode_tables(lowercase: bool, strip_accents: bool, split_on_cjk: bool) -> 
     for code_point in range(0x110000):
         character = chr(code_point)
         category = unicodedata.category(character)
-        if category in ("Cn", "Co", "Cs"):  # no property that the rules ask for
+        if category in ("Cn", "Co", "Cs") or _is_plain_letter(character, category):
             continue
         if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
             flags[code_point] = SPACE
@@ -124,6 +124,13 @@ def _normal_form(character: str, lowercase: bool, strip_accents: bool) -> str:
 
 def _is_punctuation(character: str) -> bool:
     return character in _ASCII_PUNCTUATION or unicodedata.category(character).startswith("P")
+
+
+def _is_plain_letter(character: str, category: str) -> bool:
+    """Finds letters without case and parts, mostly ideographs, which no rule here changes."""
+    return (
+        category == "Lo" and not character.islower() and unicodedata.is_normalized("NFD", character)
+    )
 
 
 def _is_late_mark(character: str) -> bool:

@@ -88,7 +88,7 @@ def _check_entry(entry: str, number: int, source: str) -> None:
         size = len(entry.removeprefix("##").encode())
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{source} has half a surrogate pair, which is no character, in entry {number}: {entry!r}."
+            f"{source} has half a surrogate pair in entry {number}, {entry!r}. It is no text."
         ) from error
     if size > _MAX_ENTRY_BYTES:
         raise ValueError(

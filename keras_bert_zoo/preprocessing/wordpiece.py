@@ -46,7 +46,7 @@ class WordPieceGraph:
             self.specials = [token for token in SPECIAL_TOKENS if token in vocabulary]
         tables = unicode_tables.unicode_tables(lowercase, strip_accents, split_on_cjk)
         # The first call may come inside a graph, which must not own what the next graph needs.
-        with tf.init_scope():
+        with tf.init_scope(), tf.device("CPU"):
             self.pages = tf.constant(tables.pages)
             self.codes = tf.constant(tables.codes)
             self.forms = tf.constant(tables.forms)
@@ -246,9 +246,14 @@ class WordPieceGraph:
 
 
 def _compiled(function):
+    def on_cpu(texts):
+        # Strings live on the CPU: integers between them would only travel to the GPU and back.
+        with tf.device("CPU"):
+            return function(texts)
+
     signature = [tf.TensorSpec([None], tf.string)]
     with tf.init_scope():
-        return tf.function(function, signature, autograph=False).get_concrete_function()
+        return tf.function(on_cpu, signature, autograph=False).get_concrete_function()
 
 
 def _buildable(vocabulary):

@@ -77,7 +77,7 @@ def adamw(
     """
     if isinstance(learning_rate, int | float):
         learning_rate = WarmupLinearDecay(learning_rate)
-    optimizer = BertAdamW(
+    return BertAdamW(
         learning_rate,
         weight_decay=weight_decay,
         beta_1=beta_1,
@@ -85,11 +85,15 @@ def adamw(
         epsilon=epsilon,
         global_clipnorm=clipnorm,
     )
-    return optimizer
+
+
+# On PyTorch an instance's class is Keras's own subclass that updates all weights at once; a
+# subclass of the plain class would lose it and update them one by one.
+_BackendAdamW = type(keras.optimizers.AdamW())
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
-class BertAdamW(keras.optimizers.AdamW):
+class BertAdamW(_BackendAdamW):
     """AdamW that leaves biases and LayerNorm undecayed, also after it was saved and loaded."""
 
     def __init__(self, *args, **kwargs):

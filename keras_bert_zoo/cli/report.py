@@ -1,0 +1,47 @@
+"""Results as a table on the screen and as JSON in a file."""
+
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def print_table(rows: Sequence[Mapping], title: str | None = None) -> None:
+    """Print dictionaries with the same keys as a table."""
+    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    for name in rows[0]:
+        number = all(isinstance(row[name], int | float) for row in rows)
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(value) for value in row.values()))
+    Console(width=None if os.isatty(1) else 100).print(table)
+
+
+def print_results(results: Mapping, title: str) -> None:
+    """Print names and values as a table."""
+    print_table([{"": name, title: _text(value)} for name, value in results.items()])
+
+
+def write_json(results, path: str | None) -> None:
+    """Write results to a file, whole or not at all; nothing where `path` is None."""
+    if path is None:
+        return
+    target = pathlib.Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=target.parent, delete=False
+    ) as file:
+        json.dump(results, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+    os.replace(file.name, target)
+
+
+def _text(value):
+    if isinstance(value, float):
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,117 @@
+"""Tables of texts and labels: CSV, TSV, JSONL, and TFDS by name."""
+
+import csv
+import json
+import pathlib
+import sys
+
+
+def read_table(source: str) -> dict[str, list]:
+    """Return a table's columns by name.
+
+    Args:
+        source: a UTF-8 file that ends in `.csv` (quoted as in RFC 4180), `.tsv` (no quoting,
+            as GLUE's files), `.jsonl` (an object a line); or `tfds:name/config:split`, such
+            as `tfds:glue/sst2:train`, of TensorFlow Datasets. CSV and TSV begin with a
+            line of column names.
+
+    Returns:
+        Lists of equal length; strings from CSV and TSV, strings and numbers from the rest.
+
+    Raises:
+        ValueError: the file is missing, its kind is not known, or a line has another number
+            of fields than the first; the message names the line.
+    """
+    if source.startswith("tfds:"):
+        return _read_tfds(source)
+    path = pathlib.Path(source)
+    if path.suffix not in _READERS:
+        raise ValueError(
+            f"A table must end in {', '.join(_READERS)}, or be tfds:name:split. "
+            f"Received: {source!r}."
+        )
+    if not path.is_file():
+        raise ValueError(f"There is no file {source!r}.")
+    with open(path, encoding="utf-8-sig", newline="") as lines:
+        try:
+            return _READERS[path.suffix](lines, source)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"The table {source!r} is not UTF-8: {error}.") from error
+
+
+def column(table: dict[str, list], name: str, source: str) -> list:
+    """Return one column, or a ValueError that says which there are."""
+    if name not in table:
+        raise ValueError(f"The table {source!r} has no column {name!r}. It has: {list(table)}.")
+    return table[name]
+
+
+def _read_csv(lines, source):
+    # The default limit of 128 KiB a field is less than a long document.
+    csv.field_size_limit(sys.maxsize)
+    return _columns(csv.reader(lines, strict=True), source)
+
+
+def _read_tsv(lines, source):
+    return _columns((line.rstrip("\r\n").split("\t") for line in lines), source)
+
+
+def _read_jsonl(lines, source):
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"Line {number} of {source!r} is not JSON: {error}.") from error
+        if not isinstance(row, dict) or (rows and row.keys() != rows[0].keys()):
+            raise ValueError(
+                f"Line {number} of {source!r} must be an object with the first line's keys."
+            )
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"The table {source!r} is empty.")
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _columns(rows, source):
+    names = next(rows, None)
+    if not names:
+        raise ValueError(f"The table {source!r} is empty.")
+    body = []
+    for number, row in enumerate(rows, 2):
+        if row in ([], [""]) and len(names) > 1:
+            continue
+        if len(row) != len(names):
+            raise ValueError(
+                f"Row {number} of {source!r} has {len(row)} fields; the first line names "
+                f"{len(names)}: {names}."
+            )
+        body.append(row)
+    return {name: [row[i] for row in body] for i, name in enumerate(names)}
+
+
+def _read_tfds(source):
+    name, _, split = source.removeprefix("tfds:").rpartition(":")
+    if not name:
+        raise ValueError(f"A TFDS table is tfds:name:split. Received: {source!r}.")
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ValueError(
+            f"{source!r} needs the package tensorflow-datasets, which is not installed."
+        ) from error
+    dataset, info = tfds.load(name, split=split, with_info=True)
+    table = {name: [] for name in dataset.element_spec}
+    for row in tfds.as_numpy(dataset):
+        for name, value in row.items():
+            table[name].append(value.decode() if isinstance(value, bytes) else value.item())
+    for name, feature in info.features.items():
+        # Class numbers as the names they stand for; -1 is TFDS's "not given".
+        if isinstance(feature, tfds.features.ClassLabel):
+            table[name] = [feature.int2str(i) if i >= 0 else None for i in table[name]]
+    return table
+
+
+_READERS = {".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_jsonl}

@@ -1,0 +1,314 @@
+"""Names to models: `list_presets` and `from_preset`. The only file that touches the network."""
+
+import difflib
+import functools
+import hashlib
+import importlib.resources
+import importlib.util
+import json
+import logging
+import pathlib
+import warnings
+
+import keras
+
+from keras_bert_zoo import models, preprocessing
+from keras_bert_zoo.checkpoints import huggingface
+from keras_bert_zoo.models import preset_folder
+
+logger = logging.getLogger("keras_bert_zoo")
+
+# A task's model, its preprocessor, and whether the model reads the pooled output.
+TASKS = {
+    "backbone": (models.BertBackbone, None, True),
+    "pretrainer": (models.BertPretrainer, preprocessing.BertPretrainerPreprocessor, True),
+    "masked_lm": (models.BertMaskedLM, preprocessing.BertMaskedLMPreprocessor, False),
+    "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor, True),
+    "text_classifier": (
+        models.BertTextClassifier,
+        preprocessing.BertTextClassifierPreprocessor,
+        True,
+    ),
+    "text_embedder": (models.BertTextEmbedder, preprocessing.BertTextEmbedderPreprocessor, False),
+}
+
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
+
+
+# === Cards ===
+
+
+@functools.cache
+def _cards() -> dict[str, dict]:
+    folder = pathlib.Path(__file__).parent.parent / "presets"
+    if not folder.is_dir():
+        folder = importlib.resources.files("keras_bert_zoo.cards")
+    files = [file for file in folder.iterdir() if file.name.endswith(".json")]
+    cards = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {card["name"]: card for card in sorted(cards, key=_card_order)}
+
+
+def _card_order(card):
+    return card["language"], card["casing"], card["parameters"], card["name"]
+
+
+def list_presets() -> list[dict]:
+    """Return every preset's card: name, size, casing, language, sources, what is known of it.
+
+    Example:
+        >>> cards = {card["name"]: card for card in list_presets()}
+        >>> cards["bert_base_en_uncased"]["parameters"]
+        109482240
+    """
+    return [json.loads(json.dumps(card)) for card in _cards().values()]
+
+
+def find_card(name: str) -> dict | None:
+    """Return the card with that name or alias, or None."""
+    for card in _cards().values():
+        if name == card["name"] or name in card.get("aliases", []):
+            return card
+    return None
+
+
+# === Loading ===
+
+
+def from_preset(
+    source: str,
+    task: str = "backbone",
+    *,
+    load_weights: bool = True,
+    dtype=None,
+    sequence_length: int | None = None,
+    **task_arguments,
+) -> keras.Model:
+    """Return a model from a preset's name, a folder or the Hugging Face hub.
+
+    Args:
+        source: a name from `list_presets`; a folder that `save_to_preset` wrote; a folder
+            with a Hugging Face checkpoint; or `hf://owner/name`, with `@revision` if one
+            is meant.
+        task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"next_sentence"`,
+            `"text_classifier"` or `"text_embedder"`.
+        load_weights: False gives the architecture with new weights.
+        dtype: the model's dtype or policy, such as `"mixed_bfloat16"`.
+        sequence_length: most pieces of a text that the preprocessor keeps; the preset's
+            own, or the model's `max_sequence_length`, where None.
+        **task_arguments: arguments of the task's model, such as `num_classes`.
+
+    Returns:
+        A `keras.Model` on the current backend. The checkpoint's own heads are loaded where
+        the task has them; a new one is named in a warning.
+
+    Raises:
+        ValueError: the source or the task is not known, the checkpoint is no BERT or is
+            incomplete, or a downloaded file has not the card's hash.
+        ConnectionError: the hub could not be reached and has not been before.
+
+    Example:
+        >>> model = from_preset("bert_tiny_en_uncased", load_weights=False)
+        >>> model.count_params()
+        4385920
+    """
+    if task not in TASKS:
+        raise ValueError(f"`task` must be one of {list(TASKS)}. Received: {task!r}.")
+    card = None if pathlib.Path(source).is_dir() else find_card(str(source))
+    if card is not None and not load_weights and task == "backbone":
+        # Architecture alone needs no download.
+        return models.BertBackbone(**card["architecture"], dtype=dtype)
+    folder = _resolve(str(source), card, load_weights)
+    options = {"load_weights": load_weights, "dtype": dtype, "sequence_length": sequence_length}
+    if preset_folder.is_preset(folder):
+        return _from_zoo_folder(folder, task, task_arguments, **options)
+    return _from_huggingface_folder(folder, card or {}, task, task_arguments, **options)
+
+
+def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path:
+    """Return a local folder with the source's files, downloaded if need be."""
+    if card is not None:
+        folder = _card_folder(card, load_weights)
+    elif source.startswith("hf://"):
+        repo, _, revision = source.removeprefix("hf://").partition("@")
+        folder = _download(repo, revision or None, load_weights)
+    else:
+        folder = pathlib.Path(source)
+        if not folder.is_dir():
+            names = [name for c in _cards().values() for name in (c["name"], *c.get("aliases", []))]
+            close = difflib.get_close_matches(source, names, n=3)
+            raise ValueError(
+                f"`source` {source!r} is neither a preset's name nor a folder."
+                + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
+                + " `list_presets()` gives the names; a Hugging Face repository is hf://owner/name."
+            )
+        if not (folder / "config.json").exists():
+            raise ValueError(
+                f"`source` {source!r} has no config.json: it is neither a preset of this package "
+                "nor a Hugging Face checkpoint."
+            )
+    return folder
+
+
+def _card_folder(card, load_weights):
+    for place in card["sources"]:
+        if place["kind"] == "package":
+            spec = importlib.util.find_spec(place["module"])
+            if spec is None:
+                continue
+            folder = pathlib.Path(spec.origin).parent / place["folder"]
+        else:
+            folder = _download(place["repo"], place.get("revision"), load_weights)
+        if load_weights:
+            for name, expected in card.get("sha256", {}).items():
+                _check_hash(folder / name, expected)
+        return folder
+    raise ValueError(
+        f"The preset {card['name']!r} comes from a package that is not installed: "
+        f"{[place.get('package') for place in card['sources']]}."
+    )
+
+
+def _check_hash(file, expected):
+    with open(file, "rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != expected:
+        raise ValueError(
+            f"{str(file)!r} is not the file this preset was checked with: its sha256 is {found}, "
+            f"expected {expected}. Delete it and load again, or load the folder by its path if "
+            "you trust it."
+        )
+
+
+def _download(repo, revision, load_weights):
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    patterns = _HUB_FILES if load_weights else [p for p in _HUB_FILES if "safetensors" not in p]
+    try:
+        folder = huggingface_hub.snapshot_download(
+            repo, revision=revision, allow_patterns=patterns
+        )
+    except errors.GatedRepoError as error:
+        raise ValueError(
+            f"The repository {repo!r} is gated. Ask for access on its page, then log in with "
+            "`hf auth login`."
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise ValueError(
+            f"The Hugging Face hub has no repository {repo!r}"
+            + (f" at revision {revision!r}." if revision else ".")
+        ) from error
+    except errors.HFValidationError as error:
+        raise ValueError(f"`source` must be hf://owner/name[@revision]. {error}") from error
+    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
+        raise ConnectionError(
+            f"{repo!r} is not in the local cache and the Hugging Face hub could not be reached. "
+            "Connect once to download it, or load a folder."
+        ) from error
+    return pathlib.Path(folder)
+
+
+def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, sequence_length):
+    saved = preset_folder.read(folder, load_weights, dtype)
+    model_class, preprocessor_class, _ = TASKS[task]
+    if model_class is type(saved) and not task_arguments and sequence_length is None:
+        return saved
+    backbone = getattr(saved, "backbone", saved)
+    if model_class is models.BertBackbone:
+        _refuse_arguments(task_arguments)
+        return backbone
+    preprocessor = getattr(saved, "preprocessor", None)
+    if preprocessor is not None:
+        preprocessor = preprocessor_class(
+            preprocessor.tokenizer, sequence_length or preprocessor.sequence_length
+        )
+    if model_class is type(saved):
+        kept = saved.get_config()
+        for name in ("backbone", "preprocessor", "name"):
+            del kept[name]
+        if "num_classes" in task_arguments:
+            kept.pop("class_names", None)
+        task_arguments = {**kept, **task_arguments}
+    model = model_class(backbone, **{"preprocessor": preprocessor, **task_arguments})
+    new = []
+    for head in model.heads:
+        ours, theirs = getattr(model, head), getattr(saved, head, None)
+        shapes = [[tuple(w.shape) for w in layer.weights] for layer in (ours, theirs) if layer]
+        if len(shapes) == 2 and shapes[0] == shapes[1]:
+            ours.set_weights(theirs.get_weights())
+        else:
+            new.append(head)
+    if load_weights:
+        _warn_new(folder, new)
+    return model
+
+
+def _from_huggingface_folder(
+    folder, card, task, task_arguments, *, load_weights, dtype, sequence_length
+):
+    model_class, preprocessor_class, uses_pooler = TASKS[task]
+    config = huggingface.read_config(folder)
+    backbone = models.BertBackbone(**huggingface.backbone_arguments(config), dtype=dtype)
+    if preprocessor_class and "preprocessor" not in task_arguments:
+        tokenizer = huggingface.read_tokenizer(folder, **card.get("tokenizer", {}))
+        length = min(sequence_length or backbone.max_sequence_length, backbone.max_sequence_length)
+        task_arguments = {**task_arguments, "preprocessor": preprocessor_class(tokenizer, length)}
+    if task == "text_embedder":
+        stated = {key: card[key] for key in ("pooling", "normalize") if key in card}
+        stated = stated or huggingface.embedder_arguments(folder)
+        task_arguments = {**stated, **task_arguments}
+    if not load_weights:
+        return _make(model_class, backbone, task_arguments)
+
+    with huggingface.open_tensors(folder) as tensors:
+        if task == "text_classifier":
+            task_arguments = {
+                **huggingface.classifier_arguments(config, tensors, task_arguments),
+                **task_arguments,
+            }
+        model = _make(model_class, backbone, task_arguments)
+        variables = {variable.path: variable for variable in model.variables}
+        loaded = huggingface.assign(
+            variables, huggingface.backbone_rules(backbone.num_layers, backbone.num_heads), tensors
+        )
+        parts = {"pooler": huggingface.POOLER_RULES}
+        parts.update({head: huggingface.HEAD_RULES[head] for head in getattr(model, "heads", ())})
+        new = []
+        for part, rules in parts.items():
+            if huggingface.has_part(config, tensors, variables, part, rules):
+                loaded += huggingface.assign(variables, rules, tensors)
+            elif part != "pooler" or uses_pooler:
+                new.append(part)
+        left_over = sorted(set(tensors) - set(loaded))
+    logger.info(
+        "%s: loaded %d tensors; new: %s; left over: %s.",
+        folder,
+        len(loaded),
+        ", ".join(new) or "nothing",
+        ", ".join(left_over) or "nothing",
+    )
+    _warn_new(folder, new)
+    return model
+
+
+def _make(model_class, backbone, task_arguments):
+    if model_class is models.BertBackbone:
+        _refuse_arguments(task_arguments)
+        return backbone
+    return model_class(backbone, **task_arguments)
+
+
+def _refuse_arguments(task_arguments):
+    if task_arguments:
+        raise ValueError(
+            f"The task 'backbone' takes no further arguments. Received: {sorted(task_arguments)}."
+        )
+
+
+def _warn_new(folder, new):
+    if new:
+        warnings.warn(
+            f"The checkpoint {str(folder)!r} has no {' and no '.join(new)}: new weights, to be "
+            "trained before the model's predictions mean anything.",
+            stacklevel=4,
+        )
