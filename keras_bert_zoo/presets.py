@@ -127,7 +127,7 @@ def from_preset(
 def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path:
     """Return a local folder with the source's files, downloaded if need be."""
     if card is not None:
-        folder = _card_folder(card, load_weights)
+        folder = resolve_card(card, load_weights)
     elif source.startswith("hf://"):
         repo, _, revision = source.removeprefix("hf://").partition("@")
         folder = _download(repo, revision or None, load_weights)
@@ -149,7 +149,8 @@ def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path
     return folder
 
 
-def _card_folder(card, load_weights):
+def resolve_card(card: dict, load_weights: bool = True) -> pathlib.Path:
+    """Return a local folder with a card's files, checked against its hashes."""
     for place in card["sources"]:
         if place["kind"] == "package":
             spec = importlib.util.find_spec(place["module"])
@@ -185,9 +186,7 @@ def _download(repo, revision, load_weights):
 
     patterns = _HUB_FILES if load_weights else [p for p in _HUB_FILES if "safetensors" not in p]
     try:
-        folder = huggingface_hub.snapshot_download(
-            repo, revision=revision, allow_patterns=patterns
-        )
+        folder = huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
     except errors.GatedRepoError as error:
         raise ValueError(
             f"The repository {repo!r} is gated. Ask for access on its page, then log in with "

@@ -319,7 +319,7 @@ def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
             import torch
         except ImportError as error:
             raise ValueError(
-                f"{str(folder)!r} has its weights in pytorch_model.bin only, and reading that needs "
+                f"{str(folder)!r} has its weights in pytorch_model.bin only; reading that needs "
                 "PyTorch. Install torch, or save the checkpoint as model.safetensors."
             ) from error
         state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)

@@ -21,9 +21,7 @@ def pretraining_examples(
     `next_sentence_examples`.
     """
     pieces = tokenize_documents(documents, tokenizer)
-    examples = next_sentence_examples(
-        pieces, sequence_length, duplicates=duplicates, seed=seed
-    )
+    examples = next_sentence_examples(pieces, sequence_length, duplicates=duplicates, seed=seed)
     first, second, is_random = zip(*examples, strict=True)
     return (list(first), list(second)), np.array(is_random)
 
@@ -34,9 +32,7 @@ def tokenize_documents(documents: Sequence[Sequence[str]], tokenizer) -> list[li
     return [[next(sentences) for _ in document] for document in documents]
 
 
-def split_documents(
-    documents: Sequence, held_out_share: float, seed: int = 0
-) -> tuple[list, list]:
+def split_documents(documents: Sequence, held_out_share: float, seed: int = 0) -> tuple[list, list]:
     """Return the documents to train on and at least two held-out ones, chosen by `seed`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+from keras_bert_zoo.preprocessing.vocabulary import SPECIAL_TOKENS
 
 
 def train_vocabulary(texts: Iterable[str], size: int, lowercase: bool = True) -> list[str]:
@@ -27,7 +27,7 @@ def train_vocabulary(texts: Iterable[str], size: int, lowercase: bool = True) ->
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=SPECIAL_TOKENS, show_progress=False
+        vocab_size=size, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     pieces = tokenizer.get_vocab()

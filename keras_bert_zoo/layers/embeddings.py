@@ -17,7 +17,8 @@ class BertEmbeddings(keras.layers.Layer):
 
     Example:
         >>> layer = BertEmbeddings(vocabulary_size=10, hidden_dim=4)
-        >>> layer([[2, 5, 3]], [[0, 0, 0]]).shape
+        >>> ids = keras.ops.array([[2, 5, 3]])
+        >>> tuple(layer(ids, keras.ops.zeros_like(ids)).shape)
         (1, 3, 4)
     """
 

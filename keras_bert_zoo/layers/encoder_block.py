@@ -21,7 +21,7 @@ class BertEncoderBlock(keras.layers.Layer):
 
     Example:
         >>> block = BertEncoderBlock(hidden_dim=8, num_heads=2, intermediate_dim=16)
-        >>> block(keras.ops.ones((1, 3, 8)), keras.ops.ones((1, 3))).shape
+        >>> tuple(block(keras.ops.ones((1, 3, 8)), keras.ops.ones((1, 3))).shape)
         (1, 3, 8)
     """
 

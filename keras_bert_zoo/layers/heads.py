@@ -21,7 +21,7 @@ class MaskedLMHead(keras.layers.Layer):
     Example:
         >>> table = keras.layers.Embedding(10, 4)
         >>> head = MaskedLMHead(table)
-        >>> head(keras.ops.ones((1, 3, 4)), [[1]]).shape
+        >>> tuple(head(keras.ops.ones((1, 3, 4)), keras.ops.array([[1]])).shape)
         (1, 1, 10)
     """
 

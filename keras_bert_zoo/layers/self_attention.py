@@ -24,7 +24,7 @@ class BertSelfAttention(keras.layers.Layer):
 
     Example:
         >>> layer = BertSelfAttention(hidden_dim=8, num_heads=2)
-        >>> layer(keras.ops.ones((1, 3, 8)), keras.ops.ones((1, 3))).shape
+        >>> tuple(layer(keras.ops.ones((1, 3, 8)), keras.ops.ones((1, 3))).shape)
         (1, 3, 8)
     """
 

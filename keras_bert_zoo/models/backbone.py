@@ -44,7 +44,7 @@ class BertBackbone(TextModel, keras.Model):
         ...     "segment_ids": [[0, 0, 0, 0]],
         ...     "padding_mask": [[1, 1, 1, 0]],
         ... })
-        >>> outputs["sequence_output"].shape, outputs["pooled_output"].shape
+        >>> tuple(outputs["sequence_output"].shape), tuple(outputs["pooled_output"].shape)
         ((1, 4, 8), (1, 8))
     """
 

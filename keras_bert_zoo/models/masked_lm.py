@@ -17,10 +17,10 @@ class BertMaskedLM(BertTask, keras.Model):
     Example:
         >>> backbone = BertBackbone(
         ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
-        >>> BertMaskedLM(backbone)({
+        >>> tuple(BertMaskedLM(backbone)({
         ...     "token_ids": [[2, 5, 3]], "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]],
         ...     "mask_positions": [[1]],
-        ... }).shape
+        ... }).shape)
         (1, 1, 100)
     """
 
@@ -72,4 +72,3 @@ def masked_lm_loss() -> keras.losses.Loss:
     return keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, reduction="mean_with_sample_weight"
     )
-

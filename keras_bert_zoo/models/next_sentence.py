@@ -16,9 +16,9 @@ class BertNextSentence(BertTask, keras.Model):
     Example:
         >>> backbone = BertBackbone(
         ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
-        >>> BertNextSentence(backbone)({
+        >>> tuple(BertNextSentence(backbone)({
         ...     "token_ids": [[2, 5, 3]], "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]],
-        ... }).shape
+        ... }).shape)
         (1, 2)
     """
 

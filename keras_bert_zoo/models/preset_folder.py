@@ -32,7 +32,9 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
         ValueError: `folder` exists and holds something else.
     """
     folder = pathlib.Path(folder)
-    if folder.exists() and not (folder.is_dir() and (is_preset(folder) or not any(folder.iterdir()))):
+    if folder.exists() and not (
+        folder.is_dir() and (is_preset(folder) or not any(folder.iterdir()))
+    ):
         raise ValueError(
             f"`folder` must be new, empty or a preset of this package. Received: {str(folder)!r}, "
             "which holds other files."

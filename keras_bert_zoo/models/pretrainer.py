@@ -26,7 +26,7 @@ class BertPretrainer(BertTask, keras.Model):
         ...     "token_ids": [[2, 5, 3]], "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]],
         ...     "mask_positions": [[1]],
         ... })
-        >>> outputs["masked_lm"].shape, outputs["next_sentence"].shape
+        >>> tuple(outputs["masked_lm"].shape), tuple(outputs["next_sentence"].shape)
         ((1, 1, 100), (1, 2))
     """
 

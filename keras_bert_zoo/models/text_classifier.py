@@ -28,9 +28,9 @@ class BertTextClassifier(BertTask, keras.Model):
         >>> backbone = BertBackbone(
         ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
         >>> classifier = BertTextClassifier(backbone, num_classes=3)
-        >>> classifier({
+        >>> tuple(classifier({
         ...     "token_ids": [[2, 5, 3]], "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]],
-        ... }).shape
+        ... }).shape)
         (1, 3)
     """
 

@@ -181,7 +181,9 @@ class TextModel:
             return text_dataset.map_dataset(self.preprocessor, x), None, None, None, None
         columns = text_columns(x)
         size = columns[0].shape[0]
-        y, sample_weight = (_rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight")))
+        y, sample_weight = (
+            _rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))
+        )
         batch_size = batch_size or DEFAULT_BATCH_SIZE
         batches = text_dataset.batches(
             self.preprocessor, columns, y, sample_weight, batch_size=batch_size, **order
@@ -384,9 +386,7 @@ def _split(x, y, sample_weight, share):
     size = columns[0].shape[0]
     at = int(size * (1 - share))
     if not 0 < at < size:
-        raise ValueError(
-            f"`validation_split`={share} leaves {at} of {size} examples to train on."
-        )
+        raise ValueError(f"`validation_split`={share} leaves {at} of {size} examples to train on.")
     arrays = [_rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))]
     head = [None if v is None else v[:at] for v in arrays]
     tail = [None if v is None else v[at:] for v in arrays]

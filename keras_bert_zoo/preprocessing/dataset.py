@@ -101,12 +101,15 @@ def check_id_dataset(dataset, limits: dict[str, int], max_length: int):
         )
         tf.debugging.Assert(length <= max_length, [message, length])
         if "mask_positions" in inputs:
+            lowest = tf.reduce_min(inputs["mask_positions"])
             highest = tf.reduce_max(inputs["mask_positions"])
             message = (
-                "`mask_positions` must be below the rows' length. Received highest and length:"
+                "`mask_positions` must be at least 0 and below the rows' length. "
+                "Received lowest, highest and length:"
             )
             tf.debugging.Assert(
-                highest < tf.cast(length, highest.dtype), [message, highest, length]
+                (lowest >= 0) & (highest < tf.cast(length, highest.dtype)),
+                [message, lowest, highest, length],
             )
         return element if len(element) > 1 else element[0]
 

@@ -13,7 +13,7 @@ from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class BertPreprocessor:
-    """Tokenises and packs one text or a pair: `[CLS] first [SEP]`, `[CLS] first [SEP] second [SEP]`.
+    """Tokenises and packs: `[CLS] text [SEP]`, or `[CLS] first [SEP] second [SEP]` for a pair.
 
     Args:
         tokenizer: a `BertTokenizer`.

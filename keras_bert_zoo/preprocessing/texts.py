@@ -1,11 +1,14 @@
-"""What a user may call texts, checked, as columns of strings or of piece ids."""
+"""What a user may call texts, checked, as tensors of strings or of piece ids."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 
 
-def text_columns(x, name: str = "x") -> tuple:
+def text_columns(x: Any, name: str = "x") -> tuple:
     """Return texts, or a pair of columns of texts, as a tuple of one or two tensors.
 
     Args:
@@ -15,8 +18,8 @@ def text_columns(x, name: str = "x") -> tuple:
         name: what to call `x` in an error.
 
     Raises:
-        ValueError: a text is not a string, the columns differ in length, or there are
-            more than two.
+        TypeError: a text is not a string; its index is named.
+        ValueError: the columns differ in length, or there are more than two.
 
     Example:
         >>> [column.shape[0] for column in text_columns((["a", "b"], ["c", "d"]))]
@@ -38,34 +41,64 @@ def text_columns(x, name: str = "x") -> tuple:
     return columns
 
 
-def _column(texts, name):
-    if tf.is_tensor(texts) or isinstance(texts, tf.RaggedTensor):
-        if texts.dtype == tf.string and texts.shape.rank == 0:
-            return texts[None]
-        if texts.dtype.is_integer or texts.dtype == tf.string:
-            return texts
-        raise ValueError(f"`{name}` must hold strings. Received a tensor of {texts.dtype.name}.")
+def string_tensor(texts: Any, name: str = "texts") -> tuple[Any, bool]:
+    """Return texts as a string tensor (batch,), and whether they were one text without a batch.
+
+    Raises:
+        TypeError: a text is not a string; its index is named.
+        ValueError: `texts` has more than one dimension.
+    """
     if isinstance(texts, str | bytes):
-        texts = [texts]
-    if isinstance(texts, list | tuple) and texts and isinstance(texts[0], list | np.ndarray):
-        return _ragged_ids(texts, name)
-    texts = np.asarray(texts, dtype=object) if not hasattr(texts, "to_numpy") else texts.to_numpy()
-    if texts.ndim != 1:
-        raise ValueError(
-            f"`{name}` must be a text or a list of texts. Received an array of shape "
-            f"{texts.shape}; a pair of columns is a tuple, (first, second)."
+        return tf.constant([_encode(texts)]), True
+    if hasattr(texts, "tolist"):  # a numpy array or a column of a table
+        texts = texts.tolist()
+        return (
+            (string_list(texts, name), False)
+            if isinstance(texts, list)
+            else (string_tensor(texts, name))
         )
+    if isinstance(texts, list | tuple):
+        return string_list(texts, name), False
+    if not tf.is_tensor(texts):
+        raise TypeError(f"`{name}` must be a string, or a list of strings. {received(texts)}")
+    if texts.dtype != tf.string:
+        raise TypeError(
+            f"`{name}` must be a tensor of strings. Received: dtype {texts.dtype.name}."
+        )
+    if texts.shape.rank not in (0, 1):
+        raise ValueError(
+            f"`{name}` must have the shape () or (batch,). "
+            f"Received: shape {texts.shape}. For texts split into words see `tokenize_words`."
+        )
+    return tf.reshape(texts, [-1]), texts.shape.rank == 0
+
+
+def string_list(texts: Sequence[Any], name: str = "texts") -> Any:
+    """Return a list of texts as a string tensor (batch,); a TypeError names a wrong one's index."""
     for index, text in enumerate(texts):
         if not isinstance(text, str | bytes):
-            raise ValueError(f"`{name}[{index}]` must be a string. Received: {text!r}.")
-    return tf.constant([_encode(text) for text in texts], dtype=tf.string, shape=texts.shape)
+            raise TypeError(f"`{name}[{index}]` must be a string. {received(text)}")
+    return tf.constant([_encode(text) for text in texts], tf.string, shape=[len(texts)])
+
+
+def received(value: Any) -> str:
+    """Return the end of an error message: what came in place of what was expected."""
+    return f"Received: {value!r} of type {type(value).__name__}."
+
+
+def _column(texts, name):
+    if tf.is_tensor(texts) and texts.dtype.is_integer and isinstance(texts, tf.RaggedTensor):
+        return texts
+    if isinstance(texts, list | tuple) and len(texts) and isinstance(texts[0], list | np.ndarray):
+        return _ragged_ids(texts, name)
+    return string_tensor(texts, name)[0]
 
 
 def _ragged_ids(rows, name):
     values = np.concatenate([np.asarray(row) for row in rows]) if any(map(len, rows)) else []
     values = np.asarray(values, dtype=None if len(values) else "int32")
     if values.dtype.kind not in "iu":
-        raise ValueError(
+        raise TypeError(
             f"`{name}` must hold texts, or lists of integer piece ids. Received lists of "
             f"{values.dtype.name}."
         )
@@ -73,5 +106,10 @@ def _ragged_ids(rows, name):
 
 
 def _encode(text):
-    # A lone surrogate passes as invalid bytes, which the tokenizer drops.
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    """Return a text as UTF-8; half a surrogate pair, which is no character, becomes U+FFFD."""
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text).encode()

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bert_zoo.preprocessing import vocabulary as vocabularies
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
+from keras_bert_zoo.preprocessing.texts import received, string_list, string_tensor
 from keras_bert_zoo.preprocessing.wordpiece import WordPieceGraph
 
 
@@ -40,12 +41,18 @@ class BertTokenizer:
             or `max_word_length` is not positive.
 
     Example:
-    ```python
-    tokenizer = BertTokenizer(
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "caf", "##es", "!"], lowercase=True
-    )
-    tokenizer(["Cafés!", ""])  # <tf.RaggedTensor [[5, 6, 7], []]>
-    ```
+        >>> tokenizer = BertTokenizer(
+        ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "caf", "##es", "!"], lowercase=True)
+        >>> tokenizer(["Cafés!", ""]).to_list()
+        [[5, 6, 7], []]
+        >>> ids, starts, ends = tokenizer.tokenize_with_offsets("Cafés")
+        >>> starts.numpy().tolist(), ends.numpy().tolist()
+        ([0, 3], [3, 5])
+        >>> ids, word_ids = tokenizer.tokenize_words([["Cafés", "!"]])
+        >>> word_ids.to_list()
+        [[0, 0, 1]]
+        >>> tokenizer.detokenize([2, 5, 6, 7, 3, 0])
+        'cafes !'
     """
 
     def __init__(
@@ -63,13 +70,13 @@ class BertTokenizer:
             ("special_tokens_in_strings", special_tokens_in_strings),
         ):
             if not isinstance(value, (bool, np.bool_)):
-                raise TypeError(f"`{name}` must be True or False. {_received(value)}")
+                raise TypeError(f"`{name}` must be True or False. {received(value)}")
         if strip_accents is not None and not isinstance(strip_accents, (bool, np.bool_)):
             raise TypeError(
-                f"`strip_accents` must be True, False or None. {_received(strip_accents)}"
+                f"`strip_accents` must be True, False or None. {received(strip_accents)}"
             )
         if isinstance(max_word_length, bool) or not isinstance(max_word_length, (int, np.integer)):
-            raise TypeError(f"`max_word_length` must be an integer. {_received(max_word_length)}")
+            raise TypeError(f"`max_word_length` must be an integer. {received(max_word_length)}")
         if max_word_length < 1:
             raise ValueError(f"`max_word_length` must be at least 1. Received: {max_word_length}.")
 
@@ -98,7 +105,7 @@ class BertTokenizer:
             TypeError: a text is not a string; its index is named.
             ValueError: `texts` has more than one dimension.
         """
-        texts, is_one = _as_strings(texts)
+        texts, is_one = string_tensor(texts)
         ids = self._get_graph().ids(texts)
         return ids[0] if is_one else ids
 
@@ -115,13 +122,8 @@ class BertTokenizer:
 
         Raises:
             TypeError, ValueError: as in a call.
-
-        Example:
-        ```python
-        tokenizer.tokenize_with_offsets("Cafés")  # ids [5, 6], starts [0, 3], ends [3, 5]
-        ```
         """
-        texts, is_one = _as_strings(texts)
+        texts, is_one = string_tensor(texts)
         parts = self._get_graph().ids_and_offsets(texts)
         return tuple(part[0] for part in parts) if is_one else tuple(parts)
 
@@ -139,13 +141,8 @@ class BertTokenizer:
 
         Raises:
             TypeError: a word is not a string; its row and index are named.
-
-        Example:
-        ```python
-        tokenizer.tokenize_words([["Cafés", "!"]])  # ids [[5, 6, 7]], word_ids [[0, 0, 1]]
-        ```
         """
-        words = _as_ragged_strings(words)
+        words = _ragged_strings(words)
         pieces = self._get_graph().ids(words.flat_values)
         row_splits = tf.gather(pieces.row_splits, words.row_splits)
         places = tf.ragged.range(words.row_lengths()).flat_values
@@ -168,11 +165,6 @@ class BertTokenizer:
 
         Raises:
             ValueError: an id is outside the vocabulary.
-
-        Example:
-        ```python
-        tokenizer.detokenize([2, 5, 6, 7, 3, 0])  # "cafes !"
-        ```
         """
         if hasattr(ids, "to_list"):
             ids = ids.to_list()
@@ -280,27 +272,7 @@ class BertTokenizer:
         return self._graph
 
 
-def _as_strings(texts: Any) -> tuple[Any, bool]:
-    """Gives a string tensor (batch,), and whether it holds one text that came without a batch."""
-    if isinstance(texts, (str, bytes)):
-        return _list_of_strings([texts]), True
-    if isinstance(texts, (list, tuple)):
-        return _list_of_strings(texts), False
-    if not tf.is_tensor(texts):
-        if hasattr(texts, "tolist"):  # a numpy array or a column of a table
-            return _as_strings(texts.tolist())
-        raise TypeError(f"A text must be a string, or a list of strings. {_received(texts)}")
-    if texts.dtype != tf.string:
-        raise TypeError(f"Texts must be a tensor of strings. Received: dtype {texts.dtype.name}.")
-    if texts.shape.rank not in (0, 1):
-        raise ValueError(
-            "Texts must have the shape () or (batch,). "
-            f"Received: shape {texts.shape}. For texts split into words see `tokenize_words`."
-        )
-    return tf.reshape(texts, [-1]), texts.shape.rank == 0
-
-
-def _as_ragged_strings(words: Any) -> Any:
+def _ragged_strings(words: Any) -> Any:
     if tf.is_tensor(words):
         if words.dtype != tf.string or words.shape.rank != 2:
             raise ValueError(
@@ -313,35 +285,14 @@ def _as_ragged_strings(words: Any) -> Any:
     if hasattr(words, "tolist"):
         words = words.tolist()
     if not isinstance(words, (list, tuple)):
-        raise TypeError(f"Words must be a list of lists of strings. {_received(words)}")
+        raise TypeError(f"Words must be a list of lists of strings. {received(words)}")
     for index, row in enumerate(words):
         if not isinstance(row, (list, tuple, np.ndarray)):
             raise TypeError(
-                f"Words must be a list of lists of strings. At index {index}: {_received(row)}"
+                f"Words must be a list of lists of strings. At index {index}: {received(row)}"
             )
-    flat = [_list_of_strings(row, f"words[{index}]") for index, row in enumerate(words) if len(row)]
+    flat = [string_list(row, f"words[{index}]") for index, row in enumerate(words) if len(row)]
     return tf.RaggedTensor.from_row_lengths(
         tf.concat([tf.constant([], tf.string), *flat], axis=0),
         tf.constant([len(row) for row in words], tf.int64),
     )
-
-
-def _list_of_strings(texts: Sequence[Any], name: str = "texts") -> Any:
-    for index, text in enumerate(texts):
-        if not isinstance(text, (str, bytes)):
-            raise TypeError(f"`{name}[{index}]` must be a string. {_received(text)}")
-    return tf.constant([_as_bytes(text) for text in texts], tf.string)
-
-
-def _as_bytes(text: str | bytes) -> bytes:
-    """Encodes a text; half a surrogate pair, which is no character, becomes U+FFFD."""
-    if isinstance(text, bytes):
-        return text
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
-
-
-def _received(value: Any) -> str:
-    return f"Received: {value!r} of type {type(value).__name__}."

@@ -28,7 +28,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if not 0 <= warmup < 1:
             raise ValueError(f"`warmup` must be in [0, 1). Received: {warmup!r}.")
         if total_steps is not None and total_steps < 1:
-            raise ValueError(f"`total_steps` must be None or at least 1. Received: {total_steps!r}.")
+            raise ValueError(
+                f"`total_steps` must be None or at least 1. Received: {total_steps!r}."
+            )
         self.peak = peak
         self.warmup = warmup
         self.total_steps = total_steps
@@ -45,9 +47,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self._fit_steps is None:
             return ops.convert_to_tensor(self.peak, "float32")
         step = ops.cast(step, "float32") - self._first_step
-        climb = max(self.warmup * self._fit_steps, 1e-9)
+        climb = self.warmup * self._fit_steps
         fall = max((1 - self.warmup) * self._fit_steps, 1e-9)
-        share = ops.where(step < climb, step / climb, (self._fit_steps - step) / fall)
+        share = ops.where(step < climb, step / max(climb, 1e-9), (self._fit_steps - step) / fall)
         return self.peak * ops.clip(share, 0.0, 1.0)
 
     def get_config(self):
@@ -98,4 +100,5 @@ class BertAdamW(_BackendAdamW):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.exclude_from_weight_decay(var_names=["^bias$", "^gamma$", "^beta$"])
+        # TensorFlow matches "layer/bias:0", the other backends "bias".
+        self.exclude_from_weight_decay(var_names=[r"(^|/)(bias|gamma|beta)(:\d+)?$"])

@@ -1,0 +1,707 @@
+"""The models: what they compute, what they refuse, how they train, and how they are saved."""
+
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_bert_zoo import from_preset
+from keras_bert_zoo.models import (
+    BertBackbone,
+    BertMaskedLM,
+    BertNextSentence,
+    BertPretrainer,
+    BertTextClassifier,
+    BertTextEmbedder,
+)
+from keras_bert_zoo.preprocessing import (
+    BertPretrainerPreprocessor,
+    BertTextClassifierPreprocessor,
+    BertTextEmbedderPreprocessor,
+    BertTokenizer,
+)
+from keras_bert_zoo.training import WarmupLinearDecay, adamw
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+TEXTS = ["a b", "c", "d e f g", "a a", "h i j k l m", "b", "n o", "c c"]
+LABELS = np.array([0, 1, 1, 0, 1, 0, 0, 1])
+REFUSED = (ValueError, tf.errors.InvalidArgumentError)
+
+
+def small_backbone(**arguments):
+    return BertBackbone(
+        **{
+            "vocabulary_size": 20,
+            "num_layers": 2,
+            "num_heads": 2,
+            "hidden_dim": 8,
+            "intermediate_dim": 16,
+            "max_sequence_length": 16,
+            **arguments,
+        }
+    )
+
+
+def tokenizer(**switches):
+    return BertTokenizer(VOCABULARY, lowercase=True, **switches)
+
+
+def text_classifier(num_classes=2, buckets=None):
+    preprocessor = BertTextClassifierPreprocessor(tokenizer(), 16, buckets)
+    return BertTextClassifier(small_backbone(num_layers=1), num_classes, preprocessor)
+
+
+def inputs(rows=4, length=6, seed=0):
+    rng = np.random.default_rng(seed)
+    mask = (np.arange(length) < rng.integers(3, length + 1, (rows, 1))).astype("int32")
+    return {
+        "token_ids": rng.integers(5, 20, (rows, length)).astype("int32") * mask,
+        "segment_ids": rng.integers(0, 2, (rows, length)).astype("int32") * mask,
+        "padding_mask": mask,
+    }
+
+
+def masked_inputs(rows=4, length=6, seed=0):
+    positions = np.random.default_rng(seed).integers(0, length, (rows, 2)).astype("int32")
+    return {**inputs(rows, length, seed), "mask_positions": positions}
+
+
+def randomised(model):
+    """The model, with weights large enough that its outputs differ from text to text."""
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(scale=0.5, size=weight.shape))
+    return model
+
+
+def to_numpy(x):
+    return ops.convert_to_numpy(x)
+
+
+def weights(model):
+    return [to_numpy(weight) for weight in model.weights]
+
+
+def assert_all_equal(first, second):
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def with_constant_output(classifier, logits):
+    """The classifier, giving the same logits for every example."""
+    classifier.classifier_head.kernel.assign(ops.zeros(classifier.classifier_head.kernel.shape))
+    classifier.classifier_head.bias.assign(logits)
+    return classifier
+
+
+def cross_entropy(logits, labels):
+    """The negative log-likelihood of each label."""
+    logits = np.asarray(logits, "float64")
+    logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -np.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+
+# === Sizes ===
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [((12, 12, 768, 3072), 109_482_240), ((24, 16, 1024, 4096), 335_141_888)],
+    ids=["base", "large"],
+)
+def test_the_paper_s_sizes_have_the_authors_number_of_parameters(size, parameters):
+    # In this scope the variables have their shapes and no values yet, which spares the memory.
+    with keras.StatelessScope(initialize_variables=False):
+        backbone = BertBackbone(30522, *size)
+        assert backbone.count_params() == parameters
+    keras.backend.clear_session()
+
+
+def test_a_head_adds_its_own_parameters_only():
+    backbone = small_backbone()
+    encoder = backbone.count_params()
+    # Dense and LayerNorm of width 8, and a bias an entry; the table is the encoder's.
+    masked_lm = 8 * 8 + 8 + 16 + 20
+    assert BertMaskedLM(backbone).count_params() == encoder + masked_lm
+    assert BertNextSentence(backbone).count_params() == encoder + 8 * 2 + 2
+    assert BertPretrainer(backbone).count_params() == encoder + masked_lm + 8 * 2 + 2
+    assert BertTextClassifier(backbone, 3).count_params() == encoder + 8 * 3 + 3
+    assert BertTextEmbedder(backbone).count_params() == encoder
+
+
+# === What the encoder computes ===
+
+
+def test_hidden_states_end_in_the_output():
+    backbone = small_backbone()
+    states = backbone.hidden_states(inputs())
+    assert [tuple(x.shape) for x in states] == [(4, 6, 8)] * 3
+    outputs = backbone(inputs())
+    np.testing.assert_array_equal(to_numpy(states[-1]), to_numpy(outputs["sequence_output"]))
+    embedded = backbone.embeddings(inputs()["token_ids"], inputs()["segment_ids"])
+    np.testing.assert_array_equal(to_numpy(states[0]), to_numpy(embedded))
+    kernel, bias = (to_numpy(w) for w in backbone.pooler.weights)
+    pooled = np.tanh(to_numpy(states[-1])[:, 0] @ kernel + bias)
+    np.testing.assert_allclose(to_numpy(outputs["pooled_output"]), pooled, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_scores_are_shares_of_the_seen_keys(causal):
+    batch = inputs()
+    scores = [to_numpy(x) for x in small_backbone(causal=causal).attention_scores(batch)]
+    assert [x.shape for x in scores] == [(4, 2, 6, 6)] * 2
+    hidden = np.broadcast_to(batch["padding_mask"][:, None, None, :] == 0, (4, 2, 6, 6))
+    if causal:
+        hidden = hidden | ~np.tri(6, dtype=bool)
+    for layer in scores:
+        np.testing.assert_allclose(layer.sum(axis=-1), 1, atol=1e-5)
+        assert (layer[hidden] == 0).all()
+        assert (layer[~hidden] > 0).all()
+
+
+def test_ids_under_padding_change_nothing():
+    batch = inputs()
+    real = batch["padding_mask"] == 1
+    changed = {
+        "token_ids": np.where(real, batch["token_ids"], 19),
+        "segment_ids": np.where(real, batch["segment_ids"], 1),
+        "padding_mask": batch["padding_mask"],
+    }
+    assert (changed["token_ids"] != batch["token_ids"]).any()
+    backbone = small_backbone()
+    before, after = backbone(batch), backbone(changed)
+    for name, chosen in (("sequence_output", real), ("pooled_output", slice(None))):
+        np.testing.assert_array_equal(
+            to_numpy(before[name])[chosen], to_numpy(after[name])[chosen], err_msg=name
+        )
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_poolings_follow_their_formulas(pooling, normalize):
+    batch = inputs()
+    batch["padding_mask"][3] = 0
+    backbone = small_backbone()
+    states = to_numpy(backbone(batch)["sequence_output"]).astype("float64")
+    real = [row[mask == 1] for row, mask in zip(states, batch["padding_mask"], strict=True)]
+    expected = {
+        "mean": [x.mean(axis=0) if len(x) else np.zeros(8) for x in real],
+        "max": [x.max(axis=0) if len(x) else np.zeros(8) for x in real],
+        "cls": states[:, 0],
+    }[pooling]
+    expected = np.array(expected)
+    if normalize:
+        lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+        expected = expected / np.where(lengths > 0, lengths, 1)
+    embedder = BertTextEmbedder(backbone, pooling=pooling, normalize=normalize)
+    np.testing.assert_allclose(to_numpy(embedder(batch)), expected, atol=1e-5)
+
+
+# === Losses ===
+
+
+@pytest.mark.parametrize(
+    ("arguments", "logits", "label", "loss"),
+    [
+        ({"num_classes": 2, "activation": "softmax"}, np.log([0.99991, 0.00009]), 0, 0.00009),
+        ({"num_classes": 2, "activation": "softmax"}, np.log([0.99991, 0.00009]), 1, 9.315701),
+        ({"num_classes": 2}, np.log([0.25, 0.75]), 0, np.log(4)),
+        ({"num_classes": 3}, [5.0, 5.0, 5.0], 2, np.log(3)),
+        ({"num_classes": 1}, [3.0], 1.0, 4.0),
+        ({"num_classes": 1, "activation": "sigmoid"}, [np.log(3)], 0, np.log(4)),
+        # Probabilities 0.75 and 0.5, both labels wanted: the mean of ln(4/3) and ln(2).
+        (
+            {"num_classes": 2, "activation": "sigmoid"},
+            [np.log(3), 0.0],
+            [1, 1],
+            (np.log(4 / 3) + np.log(2)) / 2,
+        ),
+    ],
+    ids=["softmax right", "softmax wrong", "logits", "logits of 3", "number", "one", "several"],
+)
+def test_the_default_loss_fits_the_head(arguments, logits, label, loss):
+    classifier = with_constant_output(BertTextClassifier(small_backbone(), **arguments), logits)
+    measured = classifier.evaluate(inputs(), np.array([label] * 4), verbose=0, return_dict=True)
+    assert measured["loss"] == pytest.approx(loss, rel=2e-3, abs=1e-7)
+
+
+def test_the_masked_lm_loss_is_the_mean_over_masked_pieces():
+    model = BertMaskedLM(small_backbone())
+    labels = np.arange(8).reshape(4, 2) + 5
+    counts = np.array([[1, 1], [1, 0], [0, 0], [1, 1]], "float32")
+    losses = cross_entropy(to_numpy(model(masked_inputs())), labels)
+    measured = model.evaluate(
+        masked_inputs(), labels, sample_weight=counts, verbose=0, return_dict=True
+    )
+    assert measured["loss"] == pytest.approx((losses * counts).sum() / 5, rel=1e-5)
+
+
+def test_the_pretraining_loss_is_the_sum_of_both():
+    model = BertPretrainer(small_backbone())
+    model.next_sentence_head.bias.assign([0.0, 2.0])
+    labels = {
+        "masked_lm": np.arange(8).reshape(4, 2) + 5,
+        "next_sentence": np.array([0, 1, 0, 0]),
+    }
+    counts = {
+        "masked_lm": np.array([[1, 1], [1, 0], [0, 0], [1, 1]], "float32"),
+        "next_sentence": np.ones(4, "float32"),
+    }
+    outputs = {name: to_numpy(x) for name, x in model(masked_inputs()).items()}
+    masked_lm, next_sentence = (
+        (cross_entropy(outputs[name], labels[name]) * counts[name]).sum() / counts[name].sum()
+        for name in ("masked_lm", "next_sentence")
+    )
+    measured = model.evaluate(
+        masked_inputs(), labels, sample_weight=counts, verbose=0, return_dict=True
+    )
+    assert measured["loss"] == pytest.approx(masked_lm + next_sentence, rel=1e-5)
+
+
+# === What is refused ===
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+def tf_dataset(batches):
+    first = batches[0]
+    dataset = tf.data.Dataset.from_tensors(first)
+    for batch in batches[1:]:
+        dataset = dataset.concatenate(tf.data.Dataset.from_tensors(batch))
+    return dataset
+
+
+LABELS_OF_MASKS = np.full((4, 2), 7)
+WAYS = {
+    "call": lambda model, bad: model(bad),
+    "fit": lambda model, bad: model.fit(bad, LABELS_OF_MASKS, verbose=0),
+    "evaluate": lambda model, bad: model.evaluate(bad, LABELS_OF_MASKS, verbose=0),
+    "predict": lambda model, bad: model.predict(bad, verbose=0),
+    "data": lambda model, bad: model.fit(tf_dataset([(bad, LABELS_OF_MASKS)]), verbose=0),
+    "generator": lambda model, bad: model.fit(iter([(bad, LABELS_OF_MASKS)]), verbose=0),
+    "pydataset": lambda model, bad: model.fit(Batches([(bad, LABELS_OF_MASKS)]), verbose=0),
+}
+STREAMS = {"data": tf_dataset, "generator": iter, "pydataset": Batches}
+
+
+@pytest.fixture(scope="module")
+def masked_lm():
+    model = BertMaskedLM(small_backbone(max_sequence_length=8))
+    model.compile(optimizer=keras.optimizers.SGD(0.1))
+    return model
+
+
+def changed(name, value):
+    batch = masked_inputs()
+    batch[name][2, 1] = value
+    return batch
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "batch", "numbers"),
+    [
+        ("token_ids", changed("token_ids", 20), "20.*20"),
+        ("token_ids", changed("token_ids", -1), "20.*-1"),
+        ("segment_ids", changed("segment_ids", 2), "2.*2"),
+        ("mask_positions", changed("mask_positions", 6), "6.*6|6 6"),
+        ("mask_positions", changed("mask_positions", -1), "-1"),
+        ("max_sequence_length", masked_inputs(length=9), "8.*9|9.*8"),
+    ],
+    ids=["token", "negative token", "segment", "position", "negative position", "length"],
+)
+def test_what_is_outside_its_table_is_refused_before_the_weights(
+    masked_lm, way, name, batch, numbers
+):
+    before = weights(masked_lm)
+    with pytest.raises(REFUSED) as error:
+        WAYS[way](masked_lm, batch)
+    message = str(error.value)
+    assert name in message
+    assert re.search(f"(?s){numbers}", message), message
+    assert_all_equal(weights(masked_lm), before)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_model_is_whole_after_a_refusal_in_the_middle_of_a_fit(masked_lm, stream):
+    good = (masked_inputs(), LABELS_OF_MASKS)
+    bad = (changed("token_ids", 20), LABELS_OF_MASKS)
+    before = weights(masked_lm)
+    with pytest.raises(REFUSED, match="token_ids"):
+        masked_lm.fit(STREAMS[stream]([good, good, bad]), shuffle=False, verbose=0)
+    after = weights(masked_lm)
+    assert all(np.isfinite(w).all() for w in after)
+    assert any((a != b).any() for a, b in zip(after, before, strict=True))
+    assert masked_lm.predict(good[0], verbose=0).shape == (4, 2, 20)
+    history = masked_lm.fit(*good, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", ["missing", "extra"])
+def test_missing_and_unknown_inputs_are_named(masked_lm, way, fault):
+    batch = masked_inputs()
+    if fault == "missing":
+        del batch["segment_ids"]
+    else:
+        batch["position_ids"] = batch["token_ids"]
+    before = weights(masked_lm)
+    with pytest.raises(REFUSED, match="(?s)segment_ids" if fault == "missing" else "position_ids"):
+        WAYS[way](masked_lm, batch)
+    assert_all_equal(weights(masked_lm), before)
+
+
+def test_texts_without_a_preprocessor_are_refused():
+    with pytest.raises(ValueError, match="dictionary"):
+        BertTextClassifier(small_backbone(), 2)(["a text"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"hidden_dim": 30, "num_heads": 4}, "hidden_dim=30.*num_heads=4"),
+        ({"num_layers": 0}, "num_layers.*0"),
+        ({"vocabulary_size": -5}, "vocabulary_size.*-5"),
+        ({"hidden_activation": "swoosh"}, "hidden_activation.*swoosh"),
+        ({"dropout": 1.5}, r"dropout.*1\.5"),
+        ({"attention_dropout": 1.5}, r"attention_dropout.*1\.5"),
+        ({"hidden_dropout_prob": 0.1}, "hidden_dropout_prob"),
+    ],
+)
+def test_wrong_backbone_arguments_are_named(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        small_backbone(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda b: BertTextClassifier(b), "num_classes"),
+        (lambda b: BertTextClassifier(b, 0), "num_classes.*0"),
+        (lambda b: BertTextClassifier(b, 2, activation="tanh"), "activation.*softmax.*tanh"),
+        (lambda b: BertTextClassifier(b, 1, activation="softmax"), "softmax.*num_classes=1"),
+        (lambda b: BertTextClassifier(b, 3, class_names=["a", "b"]), "class_names.*3.*2"),
+        (lambda b: BertTextClassifier(b, 2, labels=3), "labels"),
+        (lambda b: BertMaskedLM(b, tied=True), "tied"),
+        (lambda b: BertTextEmbedder(b, pooling="median"), "pooling.*median"),
+    ],
+)
+def test_wrong_task_arguments_are_named(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make(small_backbone())
+
+
+# === Texts ===
+
+
+@pytest.fixture(scope="module")
+def constant_classifier():
+    """A classifier of texts whose probabilities are 0.25 and 0.75, and that learns nothing."""
+    classifier = with_constant_output(text_classifier(buckets=[]), np.log([0.25, 0.75]))
+    classifier.compile(optimizer=keras.optimizers.SGD(0.0), jit_compile=False)
+    return classifier
+
+
+LOSSES = np.where(LABELS == 0, np.log(4), np.log(4 / 3))
+
+
+def text_data(x, y=None):
+    return tf.data.Dataset.from_tensor_slices(x if y is None else (x, y)).batch(4)
+
+
+def test_texts_are_fitted_and_evaluated(constant_classifier):
+    for measured in (
+        constant_classifier.fit(TEXTS, LABELS, batch_size=4, verbose=0).history["loss"][0],
+        constant_classifier.fit(text_data(TEXTS, LABELS), verbose=0).history["loss"][0],
+        constant_classifier.evaluate(TEXTS, LABELS, batch_size=4, verbose=0)[0],
+        constant_classifier.evaluate(text_data(TEXTS, LABELS), verbose=0)[0],
+        constant_classifier.evaluate((TEXTS, TEXTS), list(LABELS), batch_size=4, verbose=0)[0],
+        constant_classifier.evaluate(text_data((TEXTS, TEXTS), LABELS), verbose=0)[0],
+    ):
+        assert measured == pytest.approx(LOSSES.mean(), rel=1e-5)
+
+
+def test_example_and_class_weights_count(constant_classifier):
+    sample_weight = np.arange(8) / 4
+    expected = (LOSSES * sample_weight).mean()
+    measured = constant_classifier.evaluate(
+        TEXTS, LABELS, sample_weight=sample_weight, batch_size=4, verbose=0
+    )
+    assert measured[0] == pytest.approx(expected, rel=1e-5)
+    history = constant_classifier.fit(
+        TEXTS, LABELS, sample_weight=sample_weight, batch_size=4, verbose=0
+    ).history
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+    history = constant_classifier.fit(
+        TEXTS, LABELS, class_weight={0: 3.0, 1: 0.5}, batch_size=4, verbose=0
+    ).history
+    expected = (LOSSES * np.where(LABELS == 0, 3.0, 0.5)).mean()
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_validation_takes_the_last_examples_or_those_given(constant_classifier):
+    history = constant_classifier.fit(
+        TEXTS, LABELS, batch_size=4, validation_split=0.5, verbose=0
+    ).history
+    assert history["loss"][0] == pytest.approx(LOSSES[:4].mean(), rel=1e-5)
+    assert history["val_loss"][0] == pytest.approx(LOSSES[4:].mean(), rel=1e-5)
+    for validation_data in (
+        (TEXTS[:4], LABELS[:4], np.array([1, 2, 3, 4])),
+        text_data(TEXTS[:4], LABELS[:4]),
+    ):
+        history = constant_classifier.fit(
+            TEXTS, LABELS, batch_size=4, validation_data=validation_data, epochs=2, verbose=0
+        ).history
+        weight = validation_data[2] if isinstance(validation_data, tuple) else 1
+        expected = (LOSSES[:4] * weight).mean()
+        assert history["val_loss"] == pytest.approx([expected] * 2, rel=1e-5)
+
+
+def test_a_pair_is_two_segments():
+    classifier = randomised(text_classifier())
+    firsts, seconds = ["a b", "c"], ["d", "e f"]
+    expected = to_numpy(classifier(classifier.preprocessor(firsts, seconds)))
+    for x in ((firsts, seconds), text_data((firsts, seconds))):
+        np.testing.assert_allclose(classifier.predict(x, verbose=0), expected, atol=1e-5)
+    joined = classifier(classifier.preprocessor(["a b d", "c e f"]))
+    assert not np.allclose(to_numpy(joined), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("x", "index"), [(["a", None], 1), ([1.5, "a"], 0), ((["a", "b"], ["c", None]), 1)]
+)
+def test_what_is_no_text_is_refused_with_its_place(constant_classifier, x, index):
+    labels = np.array([0, 1])
+    for call in (
+        lambda: constant_classifier.fit(x, labels, verbose=0),
+        lambda: constant_classifier.evaluate(x, labels, verbose=0),
+        lambda: constant_classifier.predict(x, verbose=0),
+    ):
+        with pytest.raises((TypeError, ValueError), match=rf"\[{index}\]"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("y", "message"), [([0, 1, 1], "`y`.*3 rows for 2"), (["good", "bad"], "`y`.*good")]
+)
+def test_labels_that_do_not_fit_are_refused(constant_classifier, y, message):
+    with pytest.raises(ValueError, match=message):
+        constant_classifier.fit(["a", "b"], y, verbose=0)
+
+
+def test_predictions_keep_their_order_whatever_the_batch():
+    classifier = randomised(text_classifier())
+    expected = np.concatenate(
+        [to_numpy(classifier(classifier.preprocessor([text]))) for text in TEXTS]
+    )
+    assert len(np.unique(expected.round(4), axis=0)) == len(TEXTS)
+    for batch_size in (1, 3, 64):
+        predicted = classifier.predict(TEXTS, batch_size=batch_size, verbose=0)
+        np.testing.assert_allclose(predicted, expected, atol=1e-5)
+
+
+def test_blank_texts_are_predicted():
+    predicted = text_classifier().predict(["", "  ", "a"], verbose=0)
+    assert np.isfinite(predicted).all()
+    np.testing.assert_allclose(predicted[0], predicted[1], atol=1e-6)
+
+
+def test_an_embedder_encodes_texts():
+    embedder = BertTextEmbedder(
+        small_backbone(), BertTextEmbedderPreprocessor(tokenizer(), 16), normalize=True
+    )
+    vectors = embedder.encode(TEXTS, batch_size=3)
+    assert vectors.shape == (8, 8)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(embedder.encode(TEXTS[2:3]), vectors[2:3], atol=1e-5)
+
+
+def test_pretraining_takes_pairs_of_texts():
+    preprocessor = BertPretrainerPreprocessor(tokenizer(), 16)
+    model = BertPretrainer(small_backbone(num_layers=1), preprocessor)
+    loss = model.evaluate((TEXTS, TEXTS[::-1]), LABELS, batch_size=8, verbose=0)[0]
+    # Fresh weights give all 20 entries, and both classes, about the same probability.
+    assert loss == pytest.approx(np.log(20) + np.log(2), abs=0.2)
+
+
+# === Training ===
+
+
+def test_the_default_optimizer_is_the_fine_tuning_one():
+    optimizer = text_classifier().optimizer
+    schedule = optimizer._learning_rate
+    assert isinstance(schedule, WarmupLinearDecay)
+    assert (schedule.peak, schedule.warmup, schedule.total_steps) == (5e-5, 0.1, None)
+    assert (optimizer.weight_decay, optimizer.global_clipnorm) == (0.01, 1.0)
+
+
+def test_each_fit_has_a_warm_up_of_its_own():
+    classifier = text_classifier(num_classes=1)
+    # With a zero pooler the output is the head's bias, whose descent can be done by hand.
+    classifier.backbone.pooler.kernel.assign(ops.zeros((8, 8)))
+    classifier.backbone.trainable = False
+    schedule = WarmupLinearDecay(0.1, warmup=0.4)
+    classifier.compile(optimizer=keras.optimizers.SGD(schedule))
+    bias = 0.0
+    for _ in range(2):
+        classifier.fit(["a"] * 5, np.full(5, 3.0), batch_size=1, epochs=1, verbose=0)
+        for share in (0, 1 / 2, 1, 2 / 3, 1 / 3):
+            bias -= 0.1 * share * 2 * (bias - 3.0)
+        assert float(to_numpy(classifier.classifier_head.bias)[0]) == pytest.approx(bias, rel=1e-4)
+    assert int(classifier.optimizer.iterations) == 10
+
+
+# === Saving ===
+
+
+def through_keras(model, folder):
+    model.save(folder / "model.keras")
+    return keras.saving.load_model(folder / "model.keras")
+
+
+def through_preset(model, folder):
+    model.save_to_preset(folder / "preset")
+    return from_preset(str(folder / "preset"), task="text_classifier")
+
+
+def trainable(model):
+    return [
+        [weight.path.rpartition("/")[2], tuple(weight.shape)]
+        for weight in model.trainable_variables
+    ]
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["whole", "frozen"])
+@pytest.mark.parametrize("through", [through_keras, through_preset], ids=["keras", "preset"])
+def test_a_trained_model_comes_back_whole(tmp_path, through, frozen):
+    preprocessor = BertTextClassifierPreprocessor(
+        tokenizer(strip_accents=False, split_on_cjk=False), 12, buckets=[12]
+    )
+    model = BertTextClassifier(
+        small_backbone(num_layers=1, dropout=0.0, attention_dropout=0.0),
+        preprocessor=preprocessor,
+        class_names=["bad", "good"],
+    )
+    still = [model.backbone.embeddings, model.backbone.pooler] if frozen else []
+    for layer in still:
+        layer.trainable = False
+    before = [weights(layer) for layer in still]
+    model.compile(optimizer=adamw(1e-2), jit_compile=False)
+    model.fit(TEXTS, LABELS, batch_size=4, verbose=0)
+    for layer, values in zip(still, before, strict=True):
+        assert_all_equal(weights(layer), values)
+    loaded = through(model, tmp_path)
+
+    batch = model.preprocessor(TEXTS)
+    np.testing.assert_allclose(to_numpy(loaded(batch)), to_numpy(model(batch)), atol=1e-6)
+    assert_all_equal(weights(loaded), weights(model))
+    assert loaded.preprocessor.get_config() == model.preprocessor.get_config()
+    assert loaded.preprocessor.tokenizer.get_config() == model.preprocessor.tokenizer.get_config()
+    assert loaded.class_names == ["bad", "good"]
+
+    assert trainable(loaded) == trainable(model)
+    assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations) == 2
+    moments = [[to_numpy(v) for v in m.optimizer.variables] for m in (loaded, model)]
+    assert max(np.abs(v).max() for v in moments[1][2:]) > 0
+    assert_all_equal(*moments)
+
+    # It trains on as the saved model does.
+    for each in (loaded, model):
+        each.fit(TEXTS, LABELS, batch_size=4, verbose=0)
+    for layer, values in zip(still, before, strict=True):
+        assert_all_equal(weights(layer), values)
+    for one, other in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), atol=1e-6, err_msg=one.path)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda b: b,
+        BertMaskedLM,
+        BertNextSentence,
+        BertPretrainer,
+        lambda b: BertTextEmbedder(b, pooling="max", normalize=True),
+    ],
+    ids=["backbone", "masked_lm", "next_sentence", "pretrainer", "embedder"],
+)
+def test_every_task_comes_back_from_a_keras_file(tmp_path, make):
+    backbone = small_backbone(
+        hidden_activation="gelu_tanh", layer_norm_epsilon=1e-5, causal=True, num_segments=3
+    )
+    model = make(backbone)
+    loaded = through_keras(model, tmp_path)
+    assert type(loaded) is type(model)
+    batch = masked_inputs() if "mask_positions" in model.input else inputs()
+    pairs = zip(*(keras.tree.flatten(m(batch)) for m in (loaded, model)), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), atol=1e-6)
+
+
+def test_the_head_stays_tied_after_loading(tmp_path):
+    loaded = through_keras(BertMaskedLM(small_backbone()), tmp_path)
+    assert loaded.masked_lm_head.token_embedding is loaded.backbone.token_embedding
+    assert sum(tuple(weight.shape) == (20, 8) for weight in loaded.weights) == 1
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "config.json"])
+def test_a_folder_of_other_files_is_not_written_to(tmp_path, name):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match="mine"):
+        text_classifier().save_to_preset(tmp_path / "mine")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", name]
+    assert (tmp_path / "mine" / name).read_text() == '{"model_type": "bert"}'
+
+
+def test_a_file_in_the_place_of_the_folder_is_kept(tmp_path):
+    (tmp_path / "mine").write_text("a file")
+    with pytest.raises(ValueError, match="mine"):
+        text_classifier().save_to_preset(tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "a file"
+
+
+def test_a_failed_save_leaves_nothing_and_the_old_preset_whole(tmp_path, monkeypatch):
+    old, new = text_classifier(), text_classifier()
+
+    def fail(path):
+        pathlib.Path(path).write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(new, "save_weights", fail)
+    with pytest.raises(OSError, match="no space"):
+        new.save_to_preset(tmp_path / "preset")
+    assert list(tmp_path.iterdir()) == []
+
+    old.save_to_preset(tmp_path / "preset")
+    with pytest.raises(OSError, match="no space"):
+        new.save_to_preset(tmp_path / "preset")
+    assert [path.name for path in tmp_path.iterdir()] == ["preset"]
+    loaded = from_preset(str(tmp_path / "preset"), task="text_classifier")
+    assert_all_equal(weights(loaded), weights(old))
+
+
+def test_a_preset_is_replaced_by_a_later_one(tmp_path):
+    for model in (text_classifier(), text_classifier(num_classes=5)):
+        model.save_to_preset(tmp_path / "preset")
+    loaded = from_preset(str(tmp_path / "preset"), task="text_classifier")
+    assert loaded.num_classes == 5
+    assert sorted(path.name for path in (tmp_path / "preset").iterdir()) == [
+        "config.json",
+        "model.weights.h5",
+        "vocab.txt",
+    ]

@@ -1,0 +1,113 @@
+"""Rows against the authors' packing rules, written out in plain Python."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_zoo.preprocessing.packing import bucket_lengths, pack, truncate_pair
+
+pytestmark = pytest.mark.backend_free
+
+CLS, SEP, PAD = 2, 3, 0
+
+
+def authors_truncation(first, second, budget):
+    """Cut a pair as `_truncate_seq_pair` of google-research/bert does."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > budget:
+        (first if len(first) > len(second) else second).pop()
+    return first, second
+
+
+def packed(first, second=None, lengths=(16,)):
+    first = tf.ragged.constant(first, tf.int32, ragged_rank=1)
+    second = None if second is None else tf.ragged.constant(second, tf.int32, ragged_rank=1)
+    rows = pack(first, second, cls_id=CLS, sep_id=SEP, pad_id=PAD, lengths=lengths)
+    return {name: x.numpy().tolist() for name, x in rows.items()}
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2, 7, 8, 20])
+def test_pairs_are_cut_as_the_authors_loop_cuts_them(budget):
+    lengths = np.random.default_rng(budget).integers(0, 15, (500, 2))
+    pairs = [(list(range(n)), list(range(100, 100 + m))) for n, m in lengths]
+    columns = [tf.ragged.constant(list(c), tf.int32) for c in zip(*pairs, strict=True)]
+    first, second = (part.to_list() for part in truncate_pair(*columns, budget))
+    assert list(zip(first, second, strict=True)) == [
+        authors_truncation(*pair, budget) for pair in pairs
+    ]
+
+
+def test_one_text_has_two_marks_and_the_first_segment():
+    assert packed([[7, 8], [9]], lengths=(4, 6)) == {
+        "token_ids": [[CLS, 7, 8, SEP], [CLS, 9, SEP, PAD]],
+        "segment_ids": [[0, 0, 0, 0], [0, 0, 0, 0]],
+        "padding_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
+    }
+
+
+def test_the_second_text_and_its_mark_are_the_second_segment():
+    assert packed([[7, 8], [9]], [[5], [6, 6]], lengths=(7,)) == {
+        "token_ids": [[CLS, 7, 8, SEP, 5, SEP, PAD], [CLS, 9, SEP, 6, 6, SEP, PAD]],
+        "segment_ids": [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 0]],
+        "padding_mask": [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 0]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "token_ids", "segment_ids"),
+    [
+        ([[7]], [[]], [CLS, 7, SEP, SEP], [0, 0, 0, 1]),
+        ([[]], [[7]], [CLS, SEP, 7, SEP], [0, 0, 1, 1]),
+        ([[]], [[]], [CLS, SEP, SEP, PAD], [0, 0, 1, 0]),
+        ([[]], None, [CLS, SEP, PAD, PAD], [0, 0, 0, 0]),
+    ],
+)
+def test_empty_texts_keep_their_marks(first, second, token_ids, segment_ids):
+    rows = packed(first, second, lengths=(4,))
+    assert rows["token_ids"] == [token_ids]
+    assert rows["segment_ids"] == [segment_ids]
+    assert rows["padding_mask"] == [[int(piece != PAD) for piece in token_ids]]
+
+
+def test_a_long_text_is_cut_at_its_end():
+    assert packed([list(range(10, 30))], lengths=(5,))["token_ids"] == [[CLS, 10, 11, 12, SEP]]
+
+
+def test_a_long_pair_fills_the_row():
+    rows = packed([list(range(10, 30))], [list(range(40, 60))], lengths=(8,))
+    assert rows["token_ids"] == [[CLS, 10, 11, 12, SEP, 40, 41, SEP]]
+    assert rows["segment_ids"] == [[0, 0, 0, 0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(("pieces", "length"), [(0, 4), (2, 4), (3, 6), (4, 6), (5, 9), (50, 9)])
+def test_a_batch_gets_the_smallest_bucket_that_holds_it(pieces, length):
+    rows = packed([[7] * pieces, [7]], lengths=(4, 6, 9))
+    assert np.shape(rows["token_ids"]) == (2, length)
+
+
+def test_a_batch_without_rows_is_packed():
+    assert packed([], lengths=(4, 6))["token_ids"] == []
+
+
+@pytest.mark.parametrize(
+    ("sequence_length", "buckets", "lengths"),
+    [
+        (30, None, (8, 16, 24, 30)),
+        (8, None, (8,)),
+        (20, [], (20,)),
+        (20, [15, 5, 5, 20, 40], (5, 15, 20)),
+    ],
+)
+def test_buckets_ascend_to_the_sequence_length(sequence_length, buckets, lengths):
+    assert bucket_lengths(sequence_length, buckets) == lengths
+
+
+def test_default_buckets_go_far_beyond_512_too():
+    assert bucket_lengths(512)[-1] == 512
+    assert bucket_lengths(2048)[-1] == 2048
+
+
+@pytest.mark.parametrize("buckets", [[0], [-8], [8.0], ["8"]])
+def test_wrong_buckets_are_named(buckets):
+    with pytest.raises(ValueError, match="buckets"):
+        bucket_lengths(30, buckets)
