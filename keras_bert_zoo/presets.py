@@ -223,7 +223,7 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
         )
     if model_class is type(saved):
         kept = saved.get_config()
-        for name in ("backbone", "preprocessor", "name"):
+        for name in ("backbone", "preprocessor", "name", "frozen"):
             del kept[name]
         if "num_classes" in task_arguments:
             kept.pop("class_names", None)

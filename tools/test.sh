@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run every test on TensorFlow, JAX and PyTorch; arguments go to pytest.
+# Run every test on JAX, TensorFlow and PyTorch; arguments go to pytest.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ status=0
 .venv/bin/ruff check . && .venv/bin/ruff format --check . || status=1
 summary=()
 only=()
-for backend in tensorflow jax torch; do
+for backend in jax tensorflow torch; do
     echo "== Tests on $backend"
     start=$SECONDS
     if KERAS_BACKEND=$backend .venv/bin/python -m pytest "${only[@]}" "$@"; then

@@ -27,7 +27,7 @@ def read_documents(
         except UnicodeDecodeError as error:
             raise ValueError(f"The text file {str(path)!r} is not UTF-8: {error}.") from error
         if language is None:
-            documents += [block.splitlines() for block in re.split(r"\n\s*\n", text)]
+            documents += [block.split("\n") for block in re.split(r"\n\s*\n", text)]
         else:
             documents.append(split_sentences(text, language))
     documents = [[s for line in document if (s := line.strip())] for document in documents]

@@ -37,6 +37,8 @@ def read_table(source: str) -> dict[str, list]:
             return _READERS[path.suffix](lines, source)
         except UnicodeDecodeError as error:
             raise ValueError(f"The table {source!r} is not UTF-8: {error}.") from error
+        except csv.Error as error:
+            raise ValueError(f"The table {source!r} is not CSV: {error}.") from error
 
 
 def column(table: dict[str, list], name: str, source: str) -> list:
@@ -79,6 +81,8 @@ def _columns(rows, source):
     names = next(rows, None)
     if not names:
         raise ValueError(f"The table {source!r} is empty.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"Two columns of {source!r} have the same name: {names}.")
     body = []
     for number, row in enumerate(rows, 2):
         if row in ([], [""]) and len(names) > 1:

@@ -81,8 +81,8 @@ class BertEmbeddings(keras.layers.Layer):
                 f"{self.max_sequence_length}. Cut the text or use a model with more positions."
             )
         positions = keras.ops.arange(keras.ops.shape(token_ids)[1], dtype="int32")
-        x = self.token_embedding(token_ids)
-        x = x + self.segment_embedding(segment_ids)
+        x = _look_up(self.token_embedding, token_ids, training)
+        x = x + _look_up(self.segment_embedding, segment_ids, training)
         x = x + self.position_embedding(positions)
         return self.dropout(self.layer_norm(x), training=training)
 
@@ -101,3 +101,13 @@ class BertEmbeddings(keras.layers.Layer):
             "dropout": self.dropout_rate,
             "layer_norm_epsilon": self.layer_norm_epsilon,
         }
+
+
+def _look_up(table, ids, training):
+    if training and keras.backend.backend() == "tensorflow":
+        # TensorFlow's gradient of a lookup has a row as often as its id occurs, and Adam and
+        # the clipping square each of them instead of their sum. Behind a product the
+        # gradient is one dense tensor.
+        rows = keras.ops.take(table.embeddings * 1.0, ids, axis=0)
+        return keras.ops.cast(rows, table.compute_dtype)
+    return table(ids)

@@ -63,9 +63,10 @@ class BertSelfAttention(keras.layers.Layer):
     def call(self, x, padding_mask, training=None):
         """Mix the positions of `x` (batch, length, hidden_dim)."""
         query, key, value = self._project(x)
-        if training and self.attention_dropout > 0:
+        drop = training and self.attention_dropout > 0
+        if drop or not _fused_kernel_takes(self.compute_dtype):
             probabilities = self._probabilities(query, key, padding_mask)
-            probabilities = self.dropout(probabilities, training=True)
+            probabilities = self.dropout(probabilities, training=drop)
             context = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
             context = ops.transpose(context, (0, 2, 1, 3))
         else:
@@ -115,6 +116,11 @@ class BertSelfAttention(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "causal": self.causal,
         }
+
+
+def _fused_kernel_takes(dtype):
+    # JAX asks for a float32 sum of float16 products, which its CPU compiler does not have.
+    return not (dtype == "float16" and keras.backend.backend() == "jax")
 
 
 def _key_mask(padding_mask):

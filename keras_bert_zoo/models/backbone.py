@@ -63,7 +63,7 @@ class BertBackbone(TextModel, keras.Model):
         attention_dropout: float = 0.1,
         causal: bool = False,
         dtype=None,
-        **kwargs,
+        name: str | None = None,
     ):
         check_heads(hidden_dim, num_heads)
         check_positive_int(num_layers=num_layers)
@@ -114,9 +114,11 @@ class BertBackbone(TextModel, keras.Model):
             "sequence_output": states[-1],
             "pooled_output": pooler(states[-1][:, 0, :]),
         }
-        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
+        # A functional model's own dtype is not its layers', unless it is told.
+        self.dtype_policy = keras.dtype_policies.get(dtype)
         self.embeddings = embeddings
         self.encoder_layers = encoder_layers
         self.pooler = pooler
@@ -179,6 +181,5 @@ class BertBackbone(TextModel, keras.Model):
             "attention_dropout": self.attention_dropout,
             "causal": self.causal,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "trainable": self.trainable,
-            "name": self.name,
+            **super().get_config(),
         }

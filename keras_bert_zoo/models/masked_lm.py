@@ -26,7 +26,7 @@ class BertMaskedLM(BertTask, keras.Model):
 
     heads = ("masked_lm_head",)
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, name: str | None = None):
         # === Layers ===
         masked_lm_head = make_masked_lm_head(backbone)
 
@@ -34,7 +34,7 @@ class BertMaskedLM(BertTask, keras.Model):
         inputs = masked_inputs(backbone)
         encoded = backbone({name: inputs[name] for name in backbone.input})
         outputs = masked_lm_head(encoded["sequence_output"], inputs["mask_positions"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
         self.backbone = backbone

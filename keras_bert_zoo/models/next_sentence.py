@@ -24,14 +24,14 @@ class BertNextSentence(BertTask, keras.Model):
 
     heads = ("next_sentence_head",)
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, name: str | None = None):
         # === Layers ===
         next_sentence_head = make_next_sentence_head()
 
         # === Functional Model ===
         inputs = backbone.input
         outputs = next_sentence_head(backbone(inputs)["pooled_output"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
         self.backbone = backbone

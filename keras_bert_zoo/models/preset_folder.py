@@ -1,7 +1,7 @@
 """A model in a folder of its own: `config.json`, `model.weights.h5`, `vocab.txt`.
 
-`config.json` holds the model as Keras serialises it, compile settings included, and the
-names of the frozen layers. The vocabulary stands in `vocab.txt`, a piece a line, the
+`config.json` holds the model as Keras serialises it, compile settings and frozen layers
+included. The vocabulary stands in `vocab.txt`, a piece a line, the
 weights and the optimiser's state in Keras's own weights file, so every backend reads them.
 """
 
@@ -47,7 +47,6 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
             "format": FORMAT,
             "version": VERSION,
             "model": keras.saving.serialize_keras_object(model),
-            "frozen": [layer.path for layer in _layers(model) if not layer.trainable],
         }
         tokenizer = _tokenizer_config(config["model"])
         if tokenizer is not None:
@@ -86,10 +85,6 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
         policy = keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
         arguments.get("backbone", {"config": arguments})["config"]["dtype"] = policy
     model = keras.saving.deserialize_keras_object(config["model"])
-    frozen = set(config["frozen"])
-    for layer in _layers(model):
-        if layer.path in frozen:
-            layer.trainable = False
     if load_weights:
         model.load_weights(folder / "model.weights.h5")
     return model
@@ -97,10 +92,6 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
 
 def _read_config(folder):
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-
-
-def _layers(model):
-    return model._flatten_layers()
 
 
 def _tokenizer_config(model_config):

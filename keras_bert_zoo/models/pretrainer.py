@@ -32,7 +32,7 @@ class BertPretrainer(BertTask, keras.Model):
 
     heads = ("masked_lm_head", "next_sentence_head")
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, name: str | None = None):
         # === Layers ===
         masked_lm_head = make_masked_lm_head(backbone)
         next_sentence_head = make_next_sentence_head()
@@ -44,7 +44,7 @@ class BertPretrainer(BertTask, keras.Model):
             "masked_lm": masked_lm_head(encoded["sequence_output"], inputs["mask_positions"]),
             "next_sentence": next_sentence_head(encoded["pooled_output"]),
         }
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
         self.backbone = backbone

@@ -44,7 +44,7 @@ class BertTextClassifier(BertTask, keras.Model):
         activation: str | None = None,
         dropout: float | None = None,
         class_names: Sequence[str] | None = None,
-        **kwargs,
+        name: str | None = None,
     ):
         if num_classes is None and class_names is not None:
             num_classes = len(class_names)
@@ -80,7 +80,7 @@ class BertTextClassifier(BertTask, keras.Model):
         # === Functional Model ===
         inputs = backbone.input
         outputs = classifier_head(head_dropout(backbone(inputs)["pooled_output"]))
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
         self.backbone = backbone

@@ -37,7 +37,7 @@ class BertTextEmbedder(BertTask, keras.Model):
         preprocessor=None,
         pooling: str = "mean",
         normalize: bool = False,
-        **kwargs,
+        name: str | None = None,
     ):
         # === Layers ===
         pool = TextPooling(pooling, normalize, name="pooling")
@@ -45,7 +45,7 @@ class BertTextEmbedder(BertTask, keras.Model):
         # === Functional Model ===
         inputs = backbone.input
         outputs = pool(backbone(inputs)["sequence_output"], inputs["padding_mask"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
         self.backbone = backbone

@@ -58,6 +58,13 @@ class TextModel:
         shape = np.shape(inputs["token_ids"])
         if len(shape) != 2:
             raise ValueError(f"`token_ids` must have shape (batch, length). Received: {shape}.")
+        for name in ("segment_ids", "padding_mask"):
+            other = np.shape(inputs[name])
+            if len(other) != 2 or any(a != b for a, b in zip(shape, other, strict=True) if a and b):
+                raise ValueError(
+                    f"`{name}` must have the shape of `token_ids`, {tuple(shape)}. "
+                    f"Received: {tuple(other)}."
+                )
         length, longest = shape[1], _encoder(self).max_sequence_length
         if isinstance(length, int) and length > longest:
             raise ValueError(
@@ -68,6 +75,10 @@ class TextModel:
         for name, limit in limits.items():
             values = _known_values(inputs.get(name))
             if values is not None and values.size:
+                if values.dtype.kind not in "iub":
+                    raise ValueError(
+                        f"`{name}` must be integers. Received: {values.dtype.name} values."
+                    )
                 wrong = values[(values < 0) | (values >= limit)]
                 if wrong.size:
                     raise ValueError(
@@ -126,8 +137,8 @@ class TextModel:
             epochs=epochs,
             initial_epoch=initial_epoch,
         )
-        if hasattr(x, "element_spec"):
-            shuffle = False
+        # Only arrays are Keras's to shuffle.
+        shuffle = shuffle and isinstance(x, dict)
         steps_per_epoch = steps_per_epoch or steps
         if validation_data is not None:
             validation_data = self._validation_batches(validation_data, batch_size)
@@ -203,7 +214,7 @@ class TextModel:
         if isinstance(x, dict):
             self.check_inputs(x)
         elif hasattr(x, "element_spec"):
-            x = text_dataset.check_id_dataset(x, self.id_limits, longest)
+            x = text_dataset.check_id_dataset(x, set(self.input), self.id_limits, longest)
         elif hasattr(x, "__next__"):
             x = self._checked_generator(x)
         elif isinstance(x, keras.utils.PyDataset):
@@ -252,7 +263,30 @@ class TextModel:
         optimizer = getattr(self, "optimizer", None)
         return [*self.variables, *self.metrics_variables, *getattr(optimizer, "variables", [])]
 
-    # === Presets ===
+    # === Saving ===
+
+    def get_config(self):
+        """Return the name and the layers that are frozen, as every model's config has them."""
+        layers = self._flatten_layers(include_self=False)
+        return {
+            "name": self.name,
+            "frozen": [layer.path for layer in layers if not layer.trainable],
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Make the model `get_config` described, the same layers frozen."""
+        config = dict(config)
+        frozen = set(config.pop("frozen"))
+        for part in ("backbone", "preprocessor"):
+            if part in config:
+                config[part] = keras.saving.deserialize_keras_object(config[part])
+        model = cls(**config)
+        if frozen:
+            # A layer comes before the layers inside it, so what each says of itself holds.
+            for layer in model._flatten_layers(include_self=False):
+                layer.trainable = layer.path not in frozen
+        return model
 
     def save_to_preset(self, folder: str) -> None:
         """Write the model into `folder`: config, weights, vocabulary, preprocessing.
@@ -292,26 +326,25 @@ class BertTask(TextModel):
             **kwargs,
         )
 
+    def get_compile_config(self):
+        """Return what the model was compiled with, and whether it has been trained since."""
+        return {**super().get_compile_config(), "optimizer_built": self.optimizer.built}
+
     def compile_from_config(self, config):
         """Compile as the saved model was, with the optimiser's variables ready to be loaded."""
+        config = dict(config)
+        built = config.pop("optimizer_built")
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        if built:
+            self.optimizer.build(self.trainable_variables)
 
     def get_config(self):
-        """Return the backbone, the preprocessor and the layers that are frozen."""
+        """Return the backbone, the preprocessor and what every model's config has."""
         return {
             "backbone": keras.saving.serialize_keras_object(self.backbone),
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
-            "name": self.name,
+            **super().get_config(),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Make the task `get_config` described."""
-        config = dict(config)
-        for part in ("backbone", "preprocessor"):
-            config[part] = keras.saving.deserialize_keras_object(config[part])
-        return cls(**config)
 
 
 def _encoder(model):
@@ -388,9 +421,12 @@ def _split(x, y, sample_weight, share):
     if not 0 < at < size:
         raise ValueError(f"`validation_split`={share} leaves {at} of {size} examples to train on.")
     arrays = [_rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))]
-    head = [None if v is None else v[:at] for v in arrays]
-    tail = [None if v is None else v[at:] for v in arrays]
-    tail = [v for v in tail if v is not None]
+
+    def part(values, rows):
+        return None if values is None else keras.tree.map_structure(lambda v: v[rows], values)
+
+    head = [part(values, slice(at)) for values in arrays]
+    tail = [part(values, slice(at, None)) for values in arrays if values is not None]
     return (
         (tuple(c[:at] for c in columns), *head),
         (tuple(c[at:] for c in columns), *tail),

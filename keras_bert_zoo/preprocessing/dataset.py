@@ -81,11 +81,22 @@ def map_dataset(preprocessor, dataset):
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def check_id_dataset(dataset, limits: dict[str, int], max_length: int):
+def check_id_dataset(dataset, names: set[str], limits: dict[str, int], max_length: int):
     """Return a dataset of model inputs that fails, by name, on an id outside its table.
 
-    `limits` gives for each input the first value that is too high.
+    Args:
+        dataset: elements are inputs, alone or with labels behind them.
+        names: the inputs the model takes.
+        limits: for each input of ids, the first value that is too high.
+        max_length: the most positions.
+
+    Raises:
+        ValueError: an input is missing or unknown.
     """
+    spec = dataset.element_spec
+    inputs = spec[0] if isinstance(spec, tuple) else spec
+    if set(inputs) != names:
+        raise ValueError(f"The model takes the inputs {sorted(names)}. Received: {sorted(inputs)}.")
 
     def check(*element):
         inputs = element[0]

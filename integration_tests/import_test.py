@@ -1,0 +1,41 @@
+"""Importing the package: how long it takes beside Keras, and what it leaves alone."""
+
+import os
+import statistics
+import subprocess
+import sys
+
+import keras
+
+BACKEND = keras.backend.backend()
+
+
+def python(program):
+    environment = {**os.environ, "KERAS_BACKEND": BACKEND, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_takes_at_most_a_fifth_longer_than_that_of_keras():
+    program = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+    ratios = []
+    for _ in range(5):
+        ours, theirs = (float(python(program.format(n))) for n in ("keras_bert_zoo", "keras"))
+        ratios.append(ours / theirs)
+    assert statistics.median(ratios) <= 1.2, ratios
+
+
+def test_import_and_ids_leave_tensorflow_and_keras_hub_alone():
+    left_alone = ["keras_hub"] if BACKEND == "tensorflow" else ["keras_hub", "tensorflow"]
+    program = f"""
+import sys
+import keras_bert_zoo as zoo
+assert not [name for name in {left_alone} if name in sys.modules]
+backbone = zoo.from_preset("bert_tiny_en_uncased", load_weights=False)
+backbone({{"token_ids": [[2, 3]], "segment_ids": [[0, 0]], "padding_mask": [[1, 1]]}})
+assert not [name for name in {left_alone} if name in sys.modules]
+"""
+    python(program)

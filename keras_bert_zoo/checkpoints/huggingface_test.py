@@ -1,0 +1,299 @@
+"""Hugging Face folders: loaded with their heads and settings, or refused with a reason."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_bert_zoo as zoo
+from keras_bert_zoo.checkpoints import huggingface
+
+torch = pytest.importorskip("torch", reason="transformers runs on PyTorch only")
+transformers = pytest.importorskip("transformers")
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrst", "##s"]
+SIZES = {
+    "vocab_size": len(PIECES),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+}
+UNUSUAL = {
+    "hidden_act": "relu",
+    "layer_norm_eps": 1e-3,
+    "type_vocab_size": 3,
+    "max_position_embeddings": 40,
+}
+
+
+def make(folder, model_class="BertModel", **settings):
+    """Save a transformers model with random weights and return it."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**{**SIZES, "initializer_range": 0.5, **settings})
+    model = getattr(transformers, model_class)(config).eval()
+    # Biases and LayerNorms are not random of themselves.
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return model
+
+
+def model_inputs(num_segments=2):
+    rng = np.random.default_rng(0)
+    return {
+        "token_ids": rng.integers(0, len(PIECES), (3, 9)),
+        "segment_ids": rng.integers(0, num_segments, (3, 9)),
+        "padding_mask": np.array([[1] * 9, [1] * 5 + [0] * 4, [1] * 2 + [0] * 7]),
+    }
+
+
+def their_outputs(model, inputs):
+    with torch.no_grad():
+        return model(
+            input_ids=torch.tensor(inputs["token_ids"]),
+            token_type_ids=torch.tensor(inputs["segment_ids"]),
+            attention_mask=torch.tensor(inputs["padding_mask"]),
+        )
+
+
+def numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def change_config(folder, **settings):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    for key, value in settings.items():
+        if value is None:
+            del config[key]
+        else:
+            config[key] = value
+    path.write_text(json.dumps(config))
+
+
+def rename_tensors(folder, rename):
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {rename(name): np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    save_file({n: t for n, t in renamed.items() if n}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        UNUSUAL,
+        {"hidden_act": "gelu_new"},
+        {"hidden_act": "silu", "type_vocab_size": 1},
+        {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-5},
+    ],
+)
+def test_backbone_outputs_are_those_of_transformers(tmp_path, settings):
+    theirs = make(tmp_path, **settings)
+    inputs = model_inputs(settings.get("type_vocab_size", 2))
+    expected = their_outputs(theirs, inputs)
+    found = zoo.from_preset(tmp_path)(inputs)
+    real = inputs["padding_mask"] == 1
+    np.testing.assert_allclose(
+        numpy(found["sequence_output"])[real], expected.last_hidden_state.numpy()[real], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        numpy(found["pooled_output"]), expected.pooler_output.numpy(), atol=1e-5
+    )
+
+
+def test_pretraining_heads_are_loaded(tmp_path):
+    theirs = make(tmp_path, "BertForPreTraining", **UNUSUAL)
+    inputs = model_inputs(3)
+    expected = their_outputs(theirs, inputs)
+    positions = np.array([[1, 4], [0, 3], [1, 0]])
+    masked = {**inputs, "mask_positions": positions}
+    rows = np.arange(3)[:, None]
+    scores = expected.prediction_logits.numpy()[rows, positions]
+    pretrainer = zoo.from_preset(tmp_path, "pretrainer")(masked)
+    np.testing.assert_allclose(numpy(pretrainer["masked_lm"]), scores, atol=1e-5)
+    next_sentence = expected.seq_relationship_logits.numpy()
+    np.testing.assert_allclose(numpy(pretrainer["next_sentence"]), next_sentence, atol=1e-5)
+    masked_lm = zoo.from_preset(tmp_path, "masked_lm")(masked)
+    np.testing.assert_allclose(numpy(masked_lm), scores, atol=1e-5)
+    alone = zoo.from_preset(tmp_path, "next_sentence")(inputs)
+    np.testing.assert_allclose(numpy(alone), next_sentence, atol=1e-5)
+
+
+def test_classifier_is_loaded_with_its_class_names(tmp_path):
+    names = {0: "good", 1: "bad", 2: "neither"}
+    theirs = make(tmp_path, "BertForSequenceClassification", num_labels=3, id2label=names)
+    classifier = zoo.from_preset(tmp_path, "text_classifier")
+    expected = their_outputs(theirs, model_inputs()).logits.numpy()
+    np.testing.assert_allclose(numpy(classifier(model_inputs())), expected, atol=1e-5)
+    assert classifier.class_names == ["good", "bad", "neither"]
+
+
+def test_classifier_of_another_size_is_new_and_said_to_be(tmp_path):
+    make(tmp_path, "BertForSequenceClassification", num_labels=3)
+    with pytest.warns(UserWarning, match="no classifier_head"):
+        classifier = zoo.from_preset(tmp_path, "text_classifier", num_classes=5)
+    assert classifier.num_classes == 5
+
+
+def test_classifier_without_a_size_anywhere_is_refused(tmp_path):
+    make(tmp_path)
+    with pytest.raises(ValueError, match="`num_classes` is needed"):
+        zoo.from_preset(tmp_path, "text_classifier")
+
+
+def test_a_head_that_scores_tokens_is_not_taken_for_a_text_classifier(tmp_path):
+    make(tmp_path, "BertForTokenClassification", num_labels=3)
+    with pytest.warns(UserWarning, match="no pooler and no classifier_head"):
+        zoo.from_preset(tmp_path, "text_classifier", num_classes=3)
+
+
+def test_new_heads_are_named(tmp_path):
+    make(tmp_path)
+    with pytest.warns(UserWarning, match="no masked_lm_head and no next_sentence_head"):
+        zoo.from_preset(tmp_path, "pretrainer")
+
+
+def test_nothing_is_said_where_nothing_is_new(tmp_path, recwarn):
+    make(tmp_path, "BertForPreTraining")
+    zoo.from_preset(tmp_path, "pretrainer")
+    assert not [w for w in recwarn if "new weights" in str(w.message)]
+
+
+def test_old_names_and_prefix_load(tmp_path):
+    theirs = make(tmp_path)
+
+    def old(name):
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        return "bert." + name.replace("LayerNorm.bias", "LayerNorm.beta")
+
+    rename_tensors(tmp_path, old)
+    expected = their_outputs(theirs, model_inputs()).pooler_output.numpy()
+    found = zoo.from_preset(tmp_path)(model_inputs())["pooled_output"]
+    np.testing.assert_allclose(numpy(found), expected, atol=1e-5)
+
+
+def test_shards_load(tmp_path):
+    theirs = make(tmp_path)
+    theirs.save_pretrained(tmp_path, max_shard_size="5KB")
+    (tmp_path / "model.safetensors").unlink()
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    expected = their_outputs(theirs, model_inputs()).pooler_output.numpy()
+    found = zoo.from_preset(tmp_path)(model_inputs())["pooled_output"]
+    np.testing.assert_allclose(numpy(found), expected, atol=1e-5)
+
+
+def test_bare_config_and_bin_load(tmp_path):
+    theirs = make(tmp_path)
+    change_config(tmp_path, architectures=None, model_type=None)
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    expected = their_outputs(theirs, model_inputs()).pooler_output.numpy()
+    found = zoo.from_preset(tmp_path)(model_inputs())["pooled_output"]
+    np.testing.assert_allclose(numpy(found), expected, atol=1e-5)
+
+
+def test_a_bin_that_would_run_code_is_refused(tmp_path):
+    make(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+
+    class Trap:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "trapped"), "w"))
+
+    torch.save({"embeddings.word_embeddings.weight": Trap()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(Exception, match="(?i)weights.only"):
+        zoo.from_preset(tmp_path)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_no_pooler_is_said(tmp_path):
+    make(tmp_path)
+    rename_tensors(tmp_path, lambda name: None if name.startswith("pooler") else name)
+    with pytest.warns(UserWarning, match="no pooler"):
+        zoo.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"is_decoder": True}, "is_decoder=True"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"hidden_act": "mish"}, "hidden_act='mish'"),
+        ({"model_type": "roberta"}, "model_type='roberta'"),
+        ({"num_hidden_layers": 3}, "lacks 16 tensors"),
+        ({"intermediate_size": 20}, r"shape \(16, 24\); expected \(16, 20\)"),
+    ],
+)
+def test_what_is_not_computed_is_refused(tmp_path, settings, message):
+    make(tmp_path)
+    change_config(tmp_path, **settings)
+    with pytest.raises(ValueError, match=message):
+        zoo.from_preset(tmp_path)
+
+
+def test_an_untied_masked_lm_head_is_refused(tmp_path):
+    make(tmp_path, "BertForMaskedLM", tie_word_embeddings=False)
+    with pytest.raises(ValueError, match="a table of its own"):
+        zoo.from_preset(tmp_path, "masked_lm")
+
+
+def test_no_weights_and_no_vocabulary_are_said(tmp_path):
+    make(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match="no WordPiece vocabulary"):
+        zoo.from_preset(tmp_path, "text_embedder")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="has no weights: none of model.safetensors"):
+        zoo.from_preset(tmp_path)
+
+
+def test_tokenizer_json_comes_first(tmp_path):
+    make(tmp_path)
+    fast = {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "lowercase": False,
+            "strip_accents": True,
+            "handle_chinese_chars": False,
+        },
+        "model": {
+            "type": "WordPiece",
+            "vocab": {piece: i for i, piece in enumerate(PIECES)},
+            "max_input_chars_per_word": 7,
+        },
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(fast), encoding="utf-8")
+    (tmp_path / "vocab.txt").unlink()
+    tokenizer = huggingface.read_tokenizer(tmp_path)
+    assert tokenizer.vocabulary == PIECES
+    assert (tokenizer.lowercase, tokenizer.strip_accents) == (False, True)
+    assert (tokenizer.split_on_cjk, tokenizer.max_word_length) == (False, 7)
+
+
+@pytest.mark.parametrize("extra, lowercase", [([], True), (["Zug"], False)])
+def test_casing_that_no_file_states_follows_the_vocabulary(tmp_path, extra, lowercase):
+    (tmp_path / "vocab.txt").write_text("\n".join([*PIECES, *extra]) + "\n", encoding="utf-8")
+    assert huggingface.read_tokenizer(tmp_path).lowercase is lowercase
+
+
+def test_sentence_transformers_pooling_is_kept(tmp_path):
+    make(tmp_path)
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"},
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    embedder = zoo.from_preset(tmp_path, "text_embedder")
+    assert (embedder.pooling, embedder.normalize) == ("cls", True)
+    shutil.rmtree(tmp_path / "1_Pooling")
