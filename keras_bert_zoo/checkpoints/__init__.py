@@ -1,1 +1,1 @@
-"""Foreign checkpoint formats, one file each: a table of names that is read both ways."""
+"""Foreign checkpoint formats, one file each: a table of names and what is made of it."""

@@ -157,7 +157,7 @@ class BertBackbone(TextModel, keras.Model):
 
     def _walk(self, inputs):
         """Yield each state with the layer that reads it, and at last (final state, None)."""
-        self.check_inputs(inputs)
+        self.input_rules().check(inputs)
         inputs = {name: keras.ops.convert_to_tensor(value) for name, value in inputs.items()}
         x = self.embeddings(inputs["token_ids"], inputs["segment_ids"], training=False)
         for layer in self.encoder_layers:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_bert_zoo.models import preset_folder
+from keras_bert_zoo.models.inputs import InputRules
 from keras_bert_zoo.preprocessing import dataset as text_dataset
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
@@ -29,7 +30,7 @@ class TextModel:
 
     def __call__(self, inputs, *args, **kwargs):
         """Run the model on a dictionary of id tensors, checked where their values are known."""
-        self.check_inputs(inputs)
+        self.input_rules().check(inputs)
         if isinstance(inputs, dict):
             inputs = {
                 name: x if hasattr(x, "dtype") else keras.ops.convert_to_tensor(x, "int32")
@@ -37,63 +38,15 @@ class TextModel:
             }
         return super().__call__(inputs, *args, **kwargs)
 
-    def check_inputs(self, inputs) -> None:
-        """Refuse inputs that are missing, unknown, or outside the model's tables.
-
-        Raises:
-            ValueError: names the input, what came and what was expected. Tensors whose
-                values are not known yet, inside a compiled function, pass.
-        """
-        if not isinstance(inputs, dict):
-            raise ValueError(
-                f"{type(self).__name__} takes a dictionary with {sorted(self.input)}. "
-                f"Received: {type(inputs).__name__}."
-                + (" Texts go to `predict`, `fit` and `evaluate`." if self.preprocessor else "")
-            )
-        if set(inputs) != set(self.input):
-            raise ValueError(
-                f"{type(self).__name__} takes the inputs {sorted(self.input)}. "
-                f"Received: {sorted(inputs)}."
-            )
-        shape = np.shape(inputs["token_ids"])
-        if len(shape) != 2:
-            raise ValueError(f"`token_ids` must have shape (batch, length). Received: {shape}.")
-        for name in ("segment_ids", "padding_mask"):
-            other = np.shape(inputs[name])
-            if len(other) != 2 or any(a != b for a, b in zip(shape, other, strict=True) if a and b):
-                raise ValueError(
-                    f"`{name}` must have the shape of `token_ids`, {tuple(shape)}. "
-                    f"Received: {tuple(other)}."
-                )
-        length, longest = shape[1], _encoder(self).max_sequence_length
-        if isinstance(length, int) and length > longest:
-            raise ValueError(
-                f"The inputs have {length} positions but `max_sequence_length` is {longest}. "
-                "Cut the text or use a model with more positions."
-            )
-        limits = {**self.id_limits, "mask_positions": length}
-        for name, limit in limits.items():
-            values = _known_values(inputs.get(name))
-            if values is not None and values.size:
-                if values.dtype.kind not in "iub":
-                    raise ValueError(
-                        f"`{name}` must be integers. Received: {values.dtype.name} values."
-                    )
-                wrong = values[(values < 0) | (values >= limit)]
-                if wrong.size:
-                    raise ValueError(
-                        f"`{name}` must be at least 0 and below {limit}. Received: {wrong[0]}."
-                    )
-
-    @property
-    def id_limits(self) -> dict[str, int]:
-        """For each input of ids, the first value outside its table."""
-        encoder = _encoder(self)
-        return {
+    def input_rules(self) -> InputRules:
+        """Return what the model's inputs must be."""
+        encoder = getattr(self, "backbone", self)
+        limits = {
             "token_ids": encoder.vocabulary_size,
             "segment_ids": encoder.num_segments,
             "padding_mask": 2,
         }
+        return InputRules(frozenset(self.input), limits, encoder.max_sequence_length)
 
     # === Training and prediction ===
 
@@ -187,7 +140,7 @@ class TextModel:
     def _batches(self, x, y, sample_weight, batch_size, **order):
         """Return what Keras is to iterate over, and an epoch's steps where that must be said."""
         if self._is_model_input(x):
-            return self._checked(x), y, sample_weight, batch_size, None
+            return self.input_rules().checked(x), y, sample_weight, batch_size, None
         if hasattr(x, "element_spec"):
             return text_dataset.map_dataset(self.preprocessor, x), None, None, None, None
         columns = text_columns(x)
@@ -207,24 +160,6 @@ class TextModel:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         x, y, sample_weight, *_ = self._batches(x, y, sample_weight, batch_size)
         return x if y is None else keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-
-    def _checked(self, x):
-        """Return inputs of ids, checked now where they are arrays and as they come otherwise."""
-        longest = _encoder(self).max_sequence_length
-        if isinstance(x, dict):
-            self.check_inputs(x)
-        elif hasattr(x, "element_spec"):
-            x = text_dataset.check_id_dataset(x, set(self.input), self.id_limits, longest)
-        elif hasattr(x, "__next__"):
-            x = self._checked_generator(x)
-        elif isinstance(x, keras.utils.PyDataset):
-            x = _CheckedPyDataset(x, self.check_inputs)
-        return x
-
-    def _checked_generator(self, generator):
-        for batch in generator:
-            self.check_inputs(batch[0] if isinstance(batch, tuple) else batch)
-            yield batch
 
     def _begin_schedule(self, x, batch_size, steps_per_epoch, epochs):
         schedule = getattr(getattr(self, "optimizer", None), "_learning_rate", None)
@@ -345,50 +280,6 @@ class BertTask(TextModel):
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
             **super().get_config(),
         }
-
-
-def _encoder(model):
-    # Not a property: Keras looks for weights in every attribute, and would go round in circles.
-    return getattr(model, "backbone", model)
-
-
-class _CheckedPyDataset(keras.utils.PyDataset):
-    """A PyDataset whose batches are checked as they are fetched."""
-
-    def __init__(self, inner, check):
-        super().__init__(inner.workers, inner.use_multiprocessing, inner.max_queue_size)
-        self.inner = inner
-        self.check = check
-
-    def __getitem__(self, index):
-        batch = self.inner[index]
-        self.check(batch[0] if isinstance(batch, tuple) else batch)
-        return batch
-
-    def __len__(self):
-        return len(self.inner)
-
-    @property
-    def num_batches(self):
-        return self.inner.num_batches
-
-    def on_epoch_begin(self):
-        self.inner.on_epoch_begin()
-
-    def on_epoch_end(self):
-        self.inner.on_epoch_end()
-
-
-def _known_values(x):
-    """Return `x` as a NumPy array, or None where a compiled function will only know it later."""
-    if x is None or isinstance(x, keras.KerasTensor):
-        return None
-    if isinstance(x, np.ndarray | list | tuple):
-        return np.asarray(x)
-    try:
-        return keras.ops.convert_to_numpy(x)
-    except Exception:  # Each backend's tracer refuses with an error of its own.
-        return None
 
 
 def _rows(values, name, size):
