@@ -18,18 +18,14 @@ from keras_bert_zoo.models import preset_folder
 
 logger = logging.getLogger("keras_bert_zoo")
 
-# A task's model, its preprocessor, and whether the model reads the pooled output.
+# A task's model and its preprocessor.
 TASKS = {
-    "backbone": (models.BertBackbone, None, True),
-    "pretrainer": (models.BertPretrainer, preprocessing.BertPretrainerPreprocessor, True),
-    "masked_lm": (models.BertMaskedLM, preprocessing.BertMaskedLMPreprocessor, False),
-    "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor, True),
-    "text_classifier": (
-        models.BertTextClassifier,
-        preprocessing.BertTextClassifierPreprocessor,
-        True,
-    ),
-    "text_embedder": (models.BertTextEmbedder, preprocessing.BertTextEmbedderPreprocessor, False),
+    "backbone": (models.BertBackbone, None),
+    "pretrainer": (models.BertPretrainer, preprocessing.BertPretrainerPreprocessor),
+    "masked_lm": (models.BertMaskedLM, preprocessing.BertMaskedLMPreprocessor),
+    "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor),
+    "text_classifier": (models.BertTextClassifier, preprocessing.BertTextClassifierPreprocessor),
+    "text_embedder": (models.BertTextEmbedder, preprocessing.BertTextEmbedderPreprocessor),
 }
 
 _HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
@@ -209,7 +205,7 @@ def _download(repo, revision, load_weights):
 
 def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, sequence_length):
     saved = preset_folder.read(folder, load_weights, dtype)
-    model_class, preprocessor_class, _ = TASKS[task]
+    model_class, preprocessor_class = TASKS[task]
     if model_class is type(saved) and not task_arguments and sequence_length is None:
         return saved
     backbone = getattr(saved, "backbone", saved)
@@ -245,7 +241,7 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
 def _from_huggingface_folder(
     folder, card, task, task_arguments, *, load_weights, dtype, sequence_length
 ):
-    model_class, preprocessor_class, uses_pooler = TASKS[task]
+    model_class, preprocessor_class = TASKS[task]
     config = huggingface.read_config(folder)
     backbone = models.BertBackbone(**huggingface.backbone_arguments(config), dtype=dtype)
     if preprocessor_class and "preprocessor" not in task_arguments:
@@ -276,7 +272,7 @@ def _from_huggingface_folder(
         for part, rules in parts.items():
             if huggingface.has_part(config, tensors, variables, part, rules):
                 loaded += huggingface.assign(variables, rules, tensors)
-            elif part != "pooler" or uses_pooler:
+            elif part != "pooler" or getattr(model, "uses_pooler", True):
                 new.append(part)
         left_over = sorted(set(tensors) - set(loaded))
     logger.info(

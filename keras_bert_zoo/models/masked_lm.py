@@ -25,6 +25,7 @@ class BertMaskedLM(BertTask, keras.Model):
     """
 
     heads = ("masked_lm_head",)
+    uses_pooler = False
 
     def __init__(self, backbone, preprocessor=None, name: str | None = None):
         # === Layers ===

@@ -19,6 +19,7 @@ from keras_bert_zoo.models import (
     BertTextEmbedder,
 )
 from keras_bert_zoo.preprocessing import (
+    BertMaskedLMPreprocessor,
     BertPretrainerPreprocessor,
     BertTextClassifierPreprocessor,
     BertTextEmbedderPreprocessor,
@@ -705,3 +706,47 @@ def test_a_preset_is_replaced_by_a_later_one(tmp_path):
         "model.weights.h5",
         "vocab.txt",
     ]
+
+
+def test_masks_are_new_in_each_epoch_whatever_the_texts_come_in():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrst"]
+    tokenizer = BertTokenizer(pieces, lowercase=True)
+    preprocessor = BertMaskedLMPreprocessor(tokenizer, 32)
+    texts = ["a b c d e f g h i j k l m n o p q r s t"] * 4
+
+    class Recorder(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.losses = [*getattr(self, "losses", []), logs["loss"]]
+
+    for x in (texts, tf.data.Dataset.from_tensor_slices(texts).batch(4)):
+        backbone = BertBackbone(
+            len(pieces), 1, 1, 4, 4, dropout=0.0, attention_dropout=0.0, max_sequence_length=32
+        )
+        masked_lm = BertMaskedLM(backbone, preprocessor)
+        # Nothing is learnt, so only the masks can change the loss.
+        masked_lm.compile(optimizer=keras.optimizers.SGD(0.0))
+        recorder = Recorder()
+        masked_lm.fit(x, epochs=3, shuffle=False, verbose=0, callbacks=[recorder])
+        again = Recorder()
+        masked_lm.fit(x, epochs=3, shuffle=False, verbose=0, callbacks=again)
+        assert len(set(recorder.losses)) == 3
+        assert again.losses == recorder.losses
+
+
+def test_a_pooler_that_the_task_does_not_use_is_left_alone(recwarn):
+    backbone = BertBackbone(20, 1, 1, 4, 4)
+    masked_lm = BertMaskedLM(backbone)
+    before = [ops.convert_to_numpy(v) for v in backbone.pooler.variables]
+    inputs = {
+        "token_ids": np.ones((4, 3), int),
+        "segment_ids": np.zeros((4, 3), int),
+        "padding_mask": np.ones((4, 3), int),
+        "mask_positions": np.ones((4, 1), int),
+    }
+    masked_lm.compile(optimizer=adamw(0.1, weight_decay=0.5))
+    masked_lm.fit(inputs, np.ones((4, 1), int), sample_weight=np.ones((4, 1)), verbose=0)
+    for old, new in zip(before, backbone.pooler.variables, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(new), old)
+    assert not [w for w in recwarn if "Gradients do not exist" in str(w.message)]
+    # The next task trains it all the same.
+    assert BertNextSentence(backbone).backbone.pooler.trainable

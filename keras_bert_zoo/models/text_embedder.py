@@ -31,6 +31,8 @@ class BertTextEmbedder(BertTask, keras.Model):
         (1, 8)
     """
 
+    uses_pooler = False
+
     def __init__(
         self,
         backbone,

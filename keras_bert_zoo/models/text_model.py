@@ -80,11 +80,13 @@ class TextModel:
                     "Split the inputs before `fit` and pass `validation_data`."
                 )
             (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+        callbacks = keras.tree.flatten(callbacks) if callbacks else []
         x, y, sample_weight, batch_size, steps = self._batches(
             x,
             y,
             sample_weight,
             batch_size,
+            callbacks,
             shuffle=shuffle,
             seed=seed,
             epochs=epochs,
@@ -137,12 +139,17 @@ class TextModel:
             return isinstance(spec[0] if isinstance(spec, tuple) else spec, dict)
         return hasattr(x, "__next__") or type(x).__name__ == "DataLoader"
 
-    def _batches(self, x, y, sample_weight, batch_size, **order):
+    def _batches(self, x, y, sample_weight, batch_size, callbacks=None, **order):
         """Return what Keras is to iterate over, and an epoch's steps where that must be said."""
         if self._is_model_input(x):
             return self.input_rules().checked(x), y, sample_weight, batch_size, None
         if hasattr(x, "element_spec"):
-            return text_dataset.map_dataset(self.preprocessor, x), None, None, None, None
+            batches, set_epoch = text_dataset.map_dataset(self.preprocessor, x)
+            if callbacks is not None:
+                callbacks.append(
+                    keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: set_epoch(epoch))
+                )
+            return batches, None, None, None, None
         columns = text_columns(x)
         size = columns[0].shape[0]
         y, sample_weight = (
@@ -238,12 +245,46 @@ class TextModel:
 class BertTask(TextModel):
     """Mixin for a task: `self.backbone`, heads, and defaults that are right for fine-tuning.
 
-    A task sets `heads`, names of its attributes that are heads, and defines `defaults()`,
-    the loss and metrics `compile` takes where `"auto"` is asked for. It is compiled from
-    the start.
+    A task sets `heads`, names of its attributes that are heads, and `uses_pooler`, and
+    defines `defaults()`, the loss and metrics `compile` takes where `"auto"` is asked for.
+    It is compiled from the start.
     """
 
     heads: tuple[str, ...] = ()
+    uses_pooler = True
+
+    # A pooler that the task does not use has no gradient. It is no variable to be trained:
+    # Keras would warn of it, and on JAX decay it.
+
+    @property
+    def trainable_variables(self):
+        """The variables that training changes."""
+        return self._split_pooler(super().trainable_variables)[0]
+
+    @property
+    def trainable_weights(self):
+        """The weights that training changes."""
+        return self._split_pooler(super().trainable_weights)[0]
+
+    @property
+    def non_trainable_variables(self):
+        """All other variables."""
+        unused = self._split_pooler(super().trainable_variables)[1]
+        return [*super().non_trainable_variables, *unused]
+
+    @property
+    def non_trainable_weights(self):
+        """All other weights."""
+        unused = self._split_pooler(super().trainable_weights)[1]
+        return [*super().non_trainable_weights, *unused]
+
+    def _split_pooler(self, variables):
+        unused = [] if self.uses_pooler else self.backbone.pooler.variables
+        unused = {id(variable) for variable in unused}
+        return (
+            [variable for variable in variables if id(variable) not in unused],
+            [variable for variable in variables if id(variable) in unused],
+        )
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Compile as `keras.Model.compile` does; `"auto"` is what the task needs.

@@ -47,12 +47,12 @@ def batches(
     return dataset.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
 
 
-def map_dataset(preprocessor, dataset):
-    """Return a dataset of texts, batched, as a dataset of preprocessed batches.
+def map_dataset(preprocessor, dataset) -> tuple:
+    """Return a dataset of texts, batched, as preprocessed batches, and a way to tell the epoch.
 
     Elements are texts or a pair of texts, alone or as (texts, y) or (texts, y,
-    sample_weight). Masks are keyed by the example's place, so they are the same in each
-    pass.
+    sample_weight). The second result is a function that takes an epoch's number: what is
+    masked in the passes from then on depends on it and on the example's place.
 
     Raises:
         ValueError: the dataset is not batched.
@@ -70,15 +70,17 @@ def map_dataset(preprocessor, dataset):
             f"`dataset.batch(32)`. Received elements: {spec}."
         )
 
+    epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+
     def make_batch(index, element):
         x, *rest = element if has_y else (element,)
         x = x if isinstance(x, tuple) else (x,)
         y, sample_weight = [*rest, None, None][:2]
         example_ids = index * 2**32 + tf.range(tf.shape(x[0])[0], dtype=tf.int64)
-        return preprocessor.batch(x, y, sample_weight, example_ids=example_ids, epoch=0)
+        return preprocessor.batch(x, y, sample_weight, example_ids=example_ids, epoch=epoch)
 
     dataset = dataset.enumerate().map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return dataset.prefetch(tf.data.AUTOTUNE), epoch.assign
 
 
 def check_id_dataset(dataset, names: set[str], limits: dict[str, int], max_length: int):
