@@ -77,6 +77,7 @@ def run(arguments) -> None:
         intermediate_dim=arguments.intermediate_dim or 4 * arguments.hidden_dim,
         dropout=arguments.dropout,
         attention_dropout=arguments.dropout,
+        max_sequence_length=max(512, length),
     )
     # Full rows are the rule here, so one length costs little and is one program to compile.
     preprocessor = BertPretrainerPreprocessor(tokenizer, length, buckets=[], seed=seed)

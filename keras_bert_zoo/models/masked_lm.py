@@ -38,10 +38,8 @@ class BertMaskedLM(BertTask, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
-        self.backbone = backbone
         self.masked_lm_head = masked_lm_head
-        self.preprocessor = preprocessor
-        self.compile()
+        self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
         """Return the loss over the masked pieces and its accuracy."""

@@ -750,3 +750,19 @@ def test_a_pooler_that_the_task_does_not_use_is_left_alone(recwarn):
     assert not [w for w in recwarn if "Gradients do not exist" in str(w.message)]
     # The next task trains it all the same.
     assert BertNextSentence(backbone).backbone.pooler.trainable
+
+
+@pytest.mark.parametrize(
+    "sequence_length, vocabulary_size, message",
+    [
+        (600, 20, "sequence_length is 600, but the backbone's max_sequence_length is 512"),
+        (16, 19, "vocabulary_size is 20, but the backbone's vocabulary_size is 19"),
+    ],
+)
+def test_a_preprocessor_that_the_backbone_has_no_tables_for_is_refused(
+    sequence_length, vocabulary_size, message
+):
+    tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
+    preprocessor = BertTextClassifierPreprocessor(tokenizer, sequence_length)
+    with pytest.raises(ValueError, match=message):
+        BertTextClassifier(BertBackbone(vocabulary_size, 1, 1, 4, 4), 2, preprocessor)

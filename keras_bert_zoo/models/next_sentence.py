@@ -34,10 +34,8 @@ class BertNextSentence(BertTask, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
-        self.backbone = backbone
         self.next_sentence_head = next_sentence_head
-        self.preprocessor = preprocessor
-        self.compile()
+        self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
         """Return the two-class cross-entropy and accuracy."""

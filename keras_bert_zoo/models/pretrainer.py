@@ -47,11 +47,9 @@ class BertPretrainer(BertTask, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
-        self.backbone = backbone
         self.masked_lm_head = masked_lm_head
         self.next_sentence_head = next_sentence_head
-        self.preprocessor = preprocessor
-        self.compile()
+        self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
         """Return both losses, which Keras adds, and both accuracies."""

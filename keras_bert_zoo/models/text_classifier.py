@@ -83,14 +83,12 @@ class BertTextClassifier(BertTask, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
-        self.backbone = backbone
         self.classifier_head = classifier_head
-        self.preprocessor = preprocessor
         self.num_classes = num_classes
         self.activation = activation
         self.dropout = dropout
         self.class_names = None if class_names is None else list(class_names)
-        self.compile()
+        self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
         """Return the loss and metrics that fit the head."""

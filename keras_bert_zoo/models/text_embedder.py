@@ -50,11 +50,9 @@ class BertTextEmbedder(BertTask, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
         self.pooling = pooling
         self.normalize = normalize
-        self.compile()
+        self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
         """Return no loss: what vectors are trained for is the user's to say."""

@@ -286,6 +286,19 @@ class BertTask(TextModel):
             [variable for variable in variables if id(variable) in unused],
         )
 
+    def set_up(self, backbone, preprocessor) -> None:
+        """Take the parts every task has, and compile with the defaults.
+
+        Raises:
+            ValueError: the preprocessor makes inputs that the backbone has no tables for.
+        """
+        if preprocessor is not None:
+            _check_fits("sequence_length", preprocessor, "max_sequence_length", backbone)
+            _check_fits("vocabulary_size", preprocessor.tokenizer, "vocabulary_size", backbone)
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.compile()
+
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Compile as `keras.Model.compile` does; `"auto"` is what the task needs.
 
@@ -321,6 +334,14 @@ class BertTask(TextModel):
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
             **super().get_config(),
         }
+
+
+def _check_fits(name, preprocessor, table, backbone):
+    size, room = getattr(preprocessor, name), getattr(backbone, table)
+    if size > room:
+        raise ValueError(
+            f"The preprocessor's {name} is {size}, but the backbone's {table} is {room}."
+        )
 
 
 def _rows(values, name, size):

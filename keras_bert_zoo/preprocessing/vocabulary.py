@@ -27,9 +27,8 @@ def read_vocabulary(vocabulary: str | os.PathLike | Sequence[str]) -> list[str]:
         FileNotFoundError: there is no such file.
 
     Example:
-    ```python
-    read_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b"])
-    ```
+        >>> read_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b"])[4:]
+        ['a', '##b']
     """
     if isinstance(vocabulary, (str, os.PathLike)):
         source = f"The vocabulary {os.fspath(vocabulary)!r}"
