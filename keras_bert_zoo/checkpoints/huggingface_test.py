@@ -297,3 +297,20 @@ def test_sentence_transformers_pooling_is_kept(tmp_path):
     embedder = zoo.from_preset(tmp_path, "text_embedder")
     assert (embedder.pooling, embedder.normalize) == ("cls", True)
     shutil.rmtree(tmp_path / "1_Pooling")
+
+
+@pytest.mark.parametrize("source", ["hf://owner/name", "hf://owner/name@main"])
+def test_a_repository_in_the_cache_loads_offline(tmp_path, monkeypatch, source):
+    import huggingface_hub.constants
+
+    repository = tmp_path / "models--owner--name"
+    commit = "0123456789012345678901234567890123456789"
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    theirs = make(repository / "snapshots" / commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    expected = their_outputs(theirs, model_inputs()).pooler_output.numpy()
+    found = zoo.from_preset(source)(model_inputs())["pooled_output"]
+    np.testing.assert_allclose(numpy(found), expected, atol=1e-5)

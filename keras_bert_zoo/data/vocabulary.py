@@ -8,7 +8,8 @@ from keras_bert_zoo.preprocessing.vocabulary import SPECIAL_TOKENS
 def train_vocabulary(texts: Iterable[str], size: int, lowercase: bool = True) -> list[str]:
     """Return a WordPiece vocabulary of at most `size` entries, the special tokens first.
 
-    The `tokenizers` library's trainer does the work.
+    The `tokenizers` library's trainer does the work. Where two pieces are equally frequent it
+    may choose either, so two runs can differ in a few entries and in their order.
 
     Raises:
         ValueError: `size` leaves no room beside the special tokens.
