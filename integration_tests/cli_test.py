@@ -122,3 +122,18 @@ def test_the_module_runs_as_a_command():
     assert done.returncode == 0
     for verb in ("list", "pretrain", "finetune", "predict"):
         assert verb in done.stdout
+
+
+def test_an_occupied_output_is_refused_before_any_training(tmp_path, capsys):
+    write_reviews(tmp_path / "train.csv", 20)
+    arguments = ["--train", str(tmp_path / "train.csv"), "--output", str(tmp_path)]
+    assert main(["finetune", "--preset", "nothing", *arguments]) == 2
+    assert "must be new, empty or a preset" in capsys.readouterr().err
+
+
+def test_a_missing_label_is_refused_with_its_row(tmp_path, capsys):
+    rows = [{"text": "a", "label": "y"}, {"text": "b", "label": None}]
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert main(["finetune", "--preset", "x", "--train", str(path), "--output", "o"]) == 2
+    assert "Row 2 of" in capsys.readouterr().err

@@ -39,3 +39,14 @@ backbone({{"token_ids": [[2, 3]], "segment_ids": [[0, 0]], "padding_mask": [[1, 
 assert not [name for name in {left_alone} if name in sys.modules]
 """
     python(program)
+
+
+def test_import_leaves_the_backend_to_be_configured():
+    # Each of these fails once the backend has begun to run.
+    program = {
+        "tensorflow": "import tensorflow as tf\ntf.config.set_logical_device_configuration("
+        "tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * 2)",
+        "jax": "import jax\njax.config.update('jax_num_cpu_devices', 2)",
+        "torch": "import torch\ntorch.set_num_interop_threads(2)",
+    }[BACKEND]
+    python(f"import keras_bert_zoo\n{program}")

@@ -20,7 +20,7 @@ logger = logging.getLogger("keras_bert_zoo")
 
 # A task's model and its preprocessor.
 TASKS = {
-    "backbone": (models.BertBackbone, None),
+    "backbone": (models.BertBackbone, preprocessing.BertPreprocessor),
     "pretrainer": (models.BertPretrainer, preprocessing.BertPretrainerPreprocessor),
     "masked_lm": (models.BertMaskedLM, preprocessing.BertMaskedLMPreprocessor),
     "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor),
@@ -36,9 +36,11 @@ _HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
 
 @functools.cache
 def _cards() -> dict[str, dict]:
-    folder = pathlib.Path(__file__).parent.parent / "presets"
-    if not folder.is_dir():
+    try:
         folder = importlib.resources.files("keras_bert_zoo.cards")
+    except ModuleNotFoundError:
+        # A checkout that is not installed.
+        folder = pathlib.Path(__file__).parent.parent / "presets"
     files = [file for file in folder.iterdir() if file.name.endswith(".json")]
     cards = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return {card["name"]: card for card in sorted(cards, key=_card_order)}
@@ -112,6 +114,7 @@ def from_preset(
     card = None if pathlib.Path(source).is_dir() else find_card(str(source))
     if card is not None and not load_weights and task == "backbone":
         # Architecture alone needs no download.
+        _refuse_arguments(task_arguments)
         return models.BertBackbone(**card["architecture"], dtype=dtype)
     folder = _resolve(str(source), card, load_weights)
     options = {"load_weights": load_weights, "dtype": dtype, "sequence_length": sequence_length}
@@ -208,18 +211,23 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
     model_class, preprocessor_class = TASKS[task]
     if model_class is type(saved) and not task_arguments and sequence_length is None:
         return saved
+    preprocessor = saved.preprocessor
+    if preprocessor is not None:
+        kept = {"sequence_length": preprocessor.sequence_length}
+        if type(preprocessor) is preprocessor_class:
+            kept = preprocessor.get_config()
+            del kept["tokenizer"]
+        elif task == "backbone":
+            kept["buckets"] = []
+        if sequence_length is not None:
+            kept["sequence_length"] = sequence_length
+        preprocessor = preprocessor_class(preprocessor.tokenizer, **kept)
     backbone = getattr(saved, "backbone", saved)
     if model_class is models.BertBackbone:
-        _refuse_arguments(task_arguments)
-        return backbone
-    preprocessor = getattr(saved, "preprocessor", None)
-    if preprocessor is not None:
-        preprocessor = preprocessor_class(
-            preprocessor.tokenizer, sequence_length or preprocessor.sequence_length
-        )
+        return _make(model_class, backbone, {"preprocessor": preprocessor, **task_arguments})
     if model_class is type(saved):
         kept = saved.get_config()
-        for name in ("backbone", "preprocessor", "name", "frozen"):
+        for name in ("backbone", "preprocessor", "name", "frozen", "optimizer_built"):
             del kept[name]
         if "num_classes" in task_arguments:
             kept.pop("class_names", None)
@@ -244,10 +252,13 @@ def _from_huggingface_folder(
     model_class, preprocessor_class = TASKS[task]
     config = huggingface.read_config(folder)
     backbone = models.BertBackbone(**huggingface.backbone_arguments(config), dtype=dtype)
-    if preprocessor_class and "preprocessor" not in task_arguments:
+    if "preprocessor" not in task_arguments and (task != "backbone" or _has_vocabulary(folder)):
         tokenizer = huggingface.read_tokenizer(folder, **card.get("tokenizer", {}))
-        length = min(sequence_length or backbone.max_sequence_length, backbone.max_sequence_length)
-        task_arguments = {**task_arguments, "preprocessor": preprocessor_class(tokenizer, length)}
+        length = sequence_length or backbone.max_sequence_length
+        # The encoder's outputs are as long as its rows, so its rows are all of one length.
+        buckets = [] if task == "backbone" else None
+        preprocessor = preprocessor_class(tokenizer, length, buckets)
+        task_arguments = {**task_arguments, "preprocessor": preprocessor}
     if task == "text_embedder":
         stated = {key: card[key] for key in ("pooling", "normalize") if key in card}
         stated = stated or huggingface.embedder_arguments(folder)
@@ -288,9 +299,15 @@ def _from_huggingface_folder(
 
 def _make(model_class, backbone, task_arguments):
     if model_class is models.BertBackbone:
-        _refuse_arguments(task_arguments)
+        arguments = dict(task_arguments)
+        backbone.preprocessor = arguments.pop("preprocessor", None)
+        _refuse_arguments(arguments)
         return backbone
     return model_class(backbone, **task_arguments)
+
+
+def _has_vocabulary(folder):
+    return any((folder / name).exists() for name in ("vocab.txt", "tokenizer.json"))
 
 
 def _refuse_arguments(task_arguments):

@@ -156,3 +156,32 @@ def test_a_changed_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(presets, "_download", lambda *arguments: tmp_path)
     with pytest.raises(ValueError, match="its sha256 is .*, expected 0000"):
         presets.resolve_card(card)
+
+
+def test_a_backbone_keeps_its_vocabulary_for_the_next_task(tmp_path):
+    tiny_classifier().save_to_preset(tmp_path / "classifier")
+    backbone = zoo.from_preset(tmp_path / "classifier")
+    states = backbone.predict(TEXTS, batch_size=2, verbose=0)["sequence_output"]
+    assert states.shape == (4, 16, 8)
+    backbone.save_to_preset(tmp_path / "backbone")
+    with pytest.warns(UserWarning, match="no classifier_head"):
+        again = zoo.from_preset(tmp_path / "backbone", "text_classifier", num_classes=3)
+    assert again.predict(TEXTS, verbose=0).shape == (4, 3)
+
+
+def test_a_presets_masking_stays_when_another_length_is_asked_for(tmp_path):
+    tokenizer = zoo.preprocessing.BertTokenizer(PIECES, lowercase=True)
+    preprocessor = zoo.preprocessing.BertMaskedLMPreprocessor(
+        tokenizer, 16, mask_selection_rate=0.3, seed=5
+    )
+    zoo.models.BertMaskedLM(tiny_backbone(), preprocessor).save_to_preset(tmp_path / "preset")
+    loaded = zoo.from_preset(tmp_path / "preset", "masked_lm", sequence_length=12)
+    masker = loaded.preprocessor.masker
+    assert (masker.mask_selection_rate, masker.seed) == (0.3, 5)
+    assert loaded.preprocessor.sequence_length == 12
+
+
+def test_more_pieces_than_the_model_has_positions_are_refused(tmp_path):
+    tiny_classifier().save_to_preset(tmp_path / "preset")
+    with pytest.raises(ValueError, match="sequence_length is 100.*max_sequence_length is 32"):
+        zoo.from_preset(tmp_path / "preset", "text_classifier", sequence_length=100)

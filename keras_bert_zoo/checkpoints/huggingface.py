@@ -52,7 +52,7 @@ def read_config(folder: pathlib.Path) -> dict:
         ValueError: it is no BERT, or a key changes the mathematics in a way that is not
             supported.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = _json(folder / "config.json")
     model_type = config.get("model_type", "bert")
     if model_type != "bert" or "hidden_size" not in config:
         raise ValueError(
@@ -60,7 +60,7 @@ def read_config(folder: pathlib.Path) -> dict:
             + ("." if "hidden_size" in config else " and has no hidden_size.")
         )
     for key, supported in _SUPPORTED_ONLY.items():
-        if config.get(key, supported) not in (supported, None):
+        if config.get(key) and config[key] != supported:
             raise ValueError(
                 f"The checkpoint in {str(folder)!r} has {key}={config[key]!r}, which this package "
                 f"does not compute. Supported: {supported!r}."
@@ -78,7 +78,10 @@ def backbone_arguments(config: dict) -> dict:
         >>> backbone_arguments({"hidden_act": "gelu_new"})["hidden_activation"]
         'gelu_tanh'
     """
-    arguments = {ours: config.get(key, value) for ours, (key, value) in _ARCHITECTURE.items()}
+    arguments = {
+        ours: value if config.get(key) is None else config[key]
+        for ours, (key, value) in _ARCHITECTURE.items()
+    }
     activation = arguments["hidden_activation"]
     if activation not in _ACTIVATIONS:
         raise ValueError(
@@ -300,12 +303,17 @@ def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
     """
     index = folder / "model.safetensors.index.json"
     if index.exists() or (folder / "model.safetensors").exists():
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         with contextlib.ExitStack() as stack:
 
             def open_file(name):
-                return stack.enter_context(safe_open(folder / name, framework="numpy"))
+                try:
+                    return stack.enter_context(safe_open(folder / name, framework="numpy"))
+                except SafetensorError as error:
+                    raise ValueError(
+                        f"{str(folder / name)!r} is damaged or cut short: {error}."
+                    ) from error
 
             if index.exists():
                 files = _json(index)["weight_map"]
@@ -345,8 +353,8 @@ def assign(layer_variables: dict, rules: list[Rule], tensors: Tensors) -> list[s
     missing = [name for rule in rules for name in rule.theirs if name not in tensors]
     if missing:
         raise ValueError(
-            f"The checkpoint lacks {len(missing)} tensors of the encoder its config.json "
-            f"describes, the first {missing[0]!r}."
+            f"The checkpoint lacks {len(missing)} tensors of the model its config.json describes, "
+            f"the first {missing[0]!r}."
         )
     for rule in rules:
         variable = layer_variables[rule.ours]
@@ -415,4 +423,13 @@ def classifier_arguments(config: dict, tensors: Tensors, given: dict) -> dict:
 
 
 def _json(path):
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """Return the object in a JSON file, {} where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not JSON: {error}.") from error
+    if not isinstance(content, dict | list) or (path.name != "modules.json" and not content):
+        raise ValueError(f"{str(path)!r} must hold a JSON object. Received: {content!r}.")
+    return content

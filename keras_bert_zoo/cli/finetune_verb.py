@@ -5,9 +5,10 @@ import time
 import keras
 import numpy as np
 
-from keras_bert_zoo.cli.report import print_results, write_json
-from keras_bert_zoo.data.tables import column, read_table
+from keras_bert_zoo.cli.report import positive_int, print_results, write_json
+from keras_bert_zoo.data.tables import column, read_table, text_columns
 from keras_bert_zoo.evaluation import majority_accuracy
+from keras_bert_zoo.models.preset_folder import check_free
 from keras_bert_zoo.presets import from_preset
 from keras_bert_zoo.training import adamw
 
@@ -23,15 +24,16 @@ def add_arguments(parser) -> None:
     add("--label", default="label", help="the column of labels")
     add("--regression", action="store_true", help="the labels are numbers to be predicted")
     add("--output", required=True, help="the preset's folder")
-    add("--sequence-length", type=int, default=128)
-    add("--epochs", type=int, default=3)
-    add("--batch-size", type=int, default=32)
+    add("--sequence-length", type=positive_int, default=128)
+    add("--epochs", type=positive_int, default=3)
+    add("--batch-size", type=positive_int, default=32)
     add("--learning-rate", type=float, default=5e-5, help="the peak, after the warm-up")
     add("--seed", type=int, default=0)
 
 
 def run(arguments) -> None:
     """Read, train, score, save."""
+    check_free(arguments.output)
     keras.utils.set_random_seed(arguments.seed)
     texts, labels = _examples(arguments.train, arguments)
     if arguments.dev:
@@ -51,7 +53,7 @@ def run(arguments) -> None:
         train_y, dev_y = (_numbers(part) for part in (labels, dev_labels))
         head = {"num_classes": 1}
     else:
-        names = sorted({str(label) for label in labels})
+        names = sorted(set(labels))
         if len(names) < 2:
             raise ValueError(f"{arguments.train!r} has one label only, {names[0]!r}.")
         train_y, dev_y = (_class_ids(part, names) for part in (labels, dev_labels))
@@ -88,24 +90,29 @@ def run(arguments) -> None:
     }
     if names:
         results["dev accuracy of the majority class"] = majority_accuracy(labels, dev_labels)
-    classifier.save_to_preset(arguments.output)
     print_results(results, "fine-tuning")
     write_json(results, arguments.json)
+    classifier.save_to_preset(arguments.output)
     print(f"Saved to {arguments.output}")
 
 
 def _examples(source, arguments):
     table = read_table(source)
-    names = [arguments.text, *([arguments.second] if arguments.second else [])]
-    texts = tuple(column(table, name, source) for name in names)
-    return texts, column(table, arguments.label, source)
+    texts = text_columns(table, arguments.text, arguments.second, source)
+    labels = column(table, arguments.label, source)
+    if None in labels:
+        raise ValueError(
+            f"Row {labels.index(None) + 1} of {source!r} has no label in {arguments.label!r}."
+        )
+    # A label is a name, whatever kind of table it comes from.
+    return texts, labels if arguments.regression else [str(label) for label in labels]
 
 
 def _class_ids(labels, names):
-    unknown = sorted({str(label) for label in labels} - set(names))
+    unknown = sorted(set(labels) - set(names))
     if unknown:
         raise ValueError(f"The dev table has labels that the training table lacks: {unknown}.")
-    return np.array([names.index(str(label)) for label in labels])
+    return np.array([names.index(label) for label in labels])
 
 
 def _numbers(labels):

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from keras_bert_zoo.cli.report import print_table, write_json
-from keras_bert_zoo.data.tables import column, read_table
+from keras_bert_zoo.cli.report import positive_int, print_table, write_json
+from keras_bert_zoo.data.tables import read_table, text_columns
 from keras_bert_zoo.presets import from_preset
 
 _SHOWN = 20
@@ -23,7 +23,7 @@ def add_arguments(parser) -> None:
     add("--text", default="text", help="the column of texts")
     add("--second", help="the column of second texts, for pairs")
     add("--output", help="write the predictions there: .csv, .tsv or .jsonl")
-    add("--batch-size", type=int, default=32)
+    add("--batch-size", type=positive_int, default=32)
 
 
 def run(arguments) -> None:
@@ -34,12 +34,15 @@ def run(arguments) -> None:
         raise ValueError(
             f"--output must end in {', '.join(_WRITERS)}. Received: {arguments.output!r}."
         )
+    if arguments.sentences and arguments.second:
+        raise ValueError("--second names a column of --input; --sentences has none.")
+    if arguments.output:
+        pathlib.Path(arguments.output).parent.mkdir(parents=True, exist_ok=True)
     if arguments.sentences:
         texts = (arguments.sentences,)
     else:
         table = read_table(arguments.input)
-        names = [arguments.text, *([arguments.second] if arguments.second else [])]
-        texts = tuple(column(table, name, arguments.input) for name in names)
+        texts = text_columns(table, arguments.text, arguments.second, arguments.input)
     classifier = from_preset(arguments.preset, "text_classifier")
     verbose = 1 if sys.stdout.isatty() else 0
     outputs = classifier.predict(texts, batch_size=arguments.batch_size, verbose=verbose)

@@ -5,7 +5,7 @@ import time
 import keras
 import numpy as np
 
-from keras_bert_zoo.cli.report import print_results, write_json
+from keras_bert_zoo.cli.report import positive_int, print_results, write_json
 from keras_bert_zoo.data.documents import read_documents
 from keras_bert_zoo.data.pretraining import (
     pretraining_examples,
@@ -15,6 +15,7 @@ from keras_bert_zoo.data.pretraining import (
 from keras_bert_zoo.data.vocabulary import train_vocabulary
 from keras_bert_zoo.evaluation import unigram_entropy
 from keras_bert_zoo.models import BertBackbone, BertPretrainer
+from keras_bert_zoo.models.preset_folder import check_free
 from keras_bert_zoo.preprocessing import BertPretrainerPreprocessor, BertTokenizer
 from keras_bert_zoo.training import WarmupLinearDecay, adamw
 
@@ -34,16 +35,21 @@ def add_arguments(parser) -> None:
         help="the text has a sentence a line and a blank line between documents",
     )
     add("--vocabulary", help="a vocab.txt; trained on the text if not given")
-    add("--vocabulary-size", type=int, default=8000, help="of a trained vocabulary")
+    add("--vocabulary-size", type=positive_int, default=8000, help="of a trained vocabulary")
     add("--cased", action="store_true", help="keep case and accents")
-    add("--num-layers", type=int, default=4)
-    add("--num-heads", type=int, default=4)
-    add("--hidden-dim", type=int, default=256)
-    add("--intermediate-dim", type=int, help="4 x hidden-dim if not given")
+    add("--num-layers", type=positive_int, default=4)
+    add("--num-heads", type=positive_int, default=4)
+    add("--hidden-dim", type=positive_int, default=256)
+    add("--intermediate-dim", type=positive_int, help="4 x hidden-dim if not given")
     add("--dropout", type=float, default=0.1)
-    add("--sequence-length", type=int, default=128)
-    add("--passes", type=int, default=10, help="over the documents, with new pairs each time")
-    add("--batch-size", type=int, default=32)
+    add("--sequence-length", type=positive_int, default=128)
+    add(
+        "--passes",
+        type=positive_int,
+        default=10,
+        help="over the documents, with new pairs each time",
+    )
+    add("--batch-size", type=positive_int, default=32)
     add("--learning-rate", type=float, default=1e-4, help="the peak, after the warm-up")
     add("--warmup", type=float, default=0.1, help="the climb's share of the steps")
     add("--held-out", type=float, default=0.1, help="share of documents to score on")
@@ -52,6 +58,7 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     """Read, train, score on held-out documents, save."""
+    check_free(arguments.output)
     keras.utils.set_random_seed(arguments.seed)
     language = None if arguments.sentence_per_line else arguments.language
     documents = read_documents(arguments.text, language)
@@ -123,7 +130,7 @@ def run(arguments) -> None:
             max(np.mean(held_out_labels), 1 - np.mean(held_out_labels))
         ),
     }
-    pretrainer.save_to_preset(arguments.output)
     print_results(results, "pre-training")
     write_json(results, arguments.json)
+    pretrainer.save_to_preset(arguments.output)
     print(f"Saved to {arguments.output}")

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -33,12 +32,21 @@ def write_json(results, path: str | None) -> None:
         return
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=target.parent, delete=False
-    ) as file:
-        json.dump(results, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-    os.replace(file.name, target)
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        text = json.dumps(results, indent=2, ensure_ascii=False)
+        building.write_text(text + "\n", encoding="utf-8")
+        building.replace(target)
+    finally:
+        building.unlink(missing_ok=True)
+
+
+def positive_int(text: str) -> int:
+    """Return an option's value, an integer of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
 
 
 def _text(value):

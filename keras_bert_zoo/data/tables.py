@@ -34,11 +34,14 @@ def read_table(source: str) -> dict[str, list]:
         raise ValueError(f"There is no file {source!r}.")
     with open(path, encoding="utf-8-sig", newline="") as lines:
         try:
-            return _READERS[path.suffix](lines, source)
+            table = _READERS[path.suffix](lines, source)
         except UnicodeDecodeError as error:
             raise ValueError(f"The table {source!r} is not UTF-8: {error}.") from error
         except csv.Error as error:
             raise ValueError(f"The table {source!r} is not CSV: {error}.") from error
+    if not any(table.values()):
+        raise ValueError(f"The table {source!r} has no rows.")
+    return table
 
 
 def column(table: dict[str, list], name: str, source: str) -> list:
@@ -46,6 +49,11 @@ def column(table: dict[str, list], name: str, source: str) -> list:
     if name not in table:
         raise ValueError(f"The table {source!r} has no column {name!r}. It has: {list(table)}.")
     return table[name]
+
+
+def text_columns(table: dict[str, list], first: str, second: str | None, source: str) -> tuple:
+    """Return the column of texts, or both columns of pairs; `second` is None for single texts."""
+    return tuple(column(table, name, source) for name in (first, second) if name is not None)
 
 
 def _read_csv(lines, source):
@@ -85,7 +93,8 @@ def _columns(rows, source):
         raise ValueError(f"Two columns of {source!r} have the same name: {names}.")
     body = []
     for number, row in enumerate(rows, 2):
-        if row in ([], [""]) and len(names) > 1:
+        # A blank line, unless it can be an empty text.
+        if not row or (row == [""] and len(names) > 1):
             continue
         if len(row) != len(names):
             raise ValueError(

@@ -45,6 +45,12 @@ def check_rate(**arguments: float) -> None:
             raise ValueError(f"`{name}` must be a number in [0, 1). Received: {value!r}.")
 
 
+def check_epsilon(layer_norm_epsilon: float) -> None:
+    """Refuse what can't be added to a variance."""
+    if not isinstance(layer_norm_epsilon, Real) or not layer_norm_epsilon > 0:
+        raise ValueError(f"`layer_norm_epsilon` must be over 0. Received: {layer_norm_epsilon!r}.")
+
+
 def check_heads(hidden_dim: int, num_heads: int) -> None:
     """Refuse a width that the heads do not divide evenly."""
     check_positive_int(hidden_dim=hidden_dim, num_heads=num_heads)

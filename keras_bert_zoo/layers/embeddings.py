@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_bert_zoo.layers.common import check_positive_int, check_rate, initializer
+from keras_bert_zoo.layers.common import check_epsilon, check_positive_int, check_rate, initializer
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -40,6 +40,7 @@ class BertEmbeddings(keras.layers.Layer):
             num_segments=num_segments,
         )
         check_rate(dropout=dropout)
+        check_epsilon(layer_norm_epsilon)
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.max_sequence_length = max_sequence_length

@@ -4,6 +4,7 @@ import keras
 
 from keras_bert_zoo.layers.common import (
     activation_function,
+    check_epsilon,
     check_positive_int,
     check_rate,
     initializer,
@@ -40,6 +41,7 @@ class BertEncoderBlock(keras.layers.Layer):
         super().__init__(**kwargs)
         check_positive_int(intermediate_dim=intermediate_dim)
         check_rate(dropout=dropout)
+        check_epsilon(layer_norm_epsilon)
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim

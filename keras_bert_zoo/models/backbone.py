@@ -31,6 +31,8 @@ class BertBackbone(TextModel, keras.Model):
         attention_dropout: rate on the attention probabilities.
         causal: a position sees only itself and what is left of it.
         dtype: a Keras dtype or policy, such as `"mixed_bfloat16"`.
+        preprocessor: a `BertPreprocessor` to be kept with the encoder, so that texts can be
+            given and a preset of it has a vocabulary.
 
     Raises:
         ValueError: an argument is out of range; an id, a segment or the length is
@@ -63,6 +65,7 @@ class BertBackbone(TextModel, keras.Model):
         attention_dropout: float = 0.1,
         causal: bool = False,
         dtype=None,
+        preprocessor=None,
         name: str | None = None,
     ):
         check_heads(hidden_dim, num_heads)
@@ -135,6 +138,7 @@ class BertBackbone(TextModel, keras.Model):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention_dropout = attention_dropout
         self.causal = causal
+        self.preprocessor = preprocessor
 
     def hidden_states(self, inputs: dict) -> list:
         """Return the states after the embeddings and after each layer, in inference mode.
@@ -181,5 +185,6 @@ class BertBackbone(TextModel, keras.Model):
             "attention_dropout": self.attention_dropout,
             "causal": self.causal,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
             **super().get_config(),
         }

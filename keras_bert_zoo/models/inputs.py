@@ -41,6 +41,14 @@ class InputRules(NamedTuple):
                 raise ValueError(
                     f"`{name}` must have the shape of `token_ids`, {shape}. Received: {other}."
                 )
+        positions = shape
+        if "mask_positions" in inputs:
+            positions = tuple(np.shape(inputs["mask_positions"]))
+        if len(positions) != 2 or (positions[0] and shape[0] and positions[0] != shape[0]):
+            raise ValueError(
+                f"`mask_positions` must have shape ({shape[0]}, predictions). "
+                f"Received: {positions}."
+            )
         length = shape[1]
         if isinstance(length, int) and length > self.max_length:
             raise ValueError(
@@ -63,10 +71,13 @@ class InputRules(NamedTuple):
         """Return what `fit` iterates over: arrays checked now, all else as its batches come."""
         if isinstance(x, dict):
             self.check(x)
+            x = {name: np.asarray(v) if isinstance(v, list) else v for name, v in x.items()}
         elif hasattr(x, "element_spec"):
             x = check_id_dataset(x, self.names, self.limits, self.max_length)
         elif hasattr(x, "__next__"):
             x = self._checked_generator(x)
+        elif is_data_loader(x):
+            x = _CheckedDataLoader(x, self._check_batch)
         elif isinstance(x, keras.utils.PyDataset):
             x = _CheckedPyDataset(x, self._check_batch)
         return x
@@ -78,6 +89,34 @@ class InputRules(NamedTuple):
 
     def _check_batch(self, batch):
         self.check(batch[0] if isinstance(batch, tuple) else batch)
+
+
+def is_data_loader(x) -> bool:
+    """Say whether `x` is a PyTorch `DataLoader`, without importing PyTorch."""
+    return any(c.__module__.startswith("torch.utils.data") for c in type(x).__mro__)
+
+
+class _CheckedDataLoader(keras.utils.PyDataset):
+    """A PyTorch `DataLoader` gone through in its own order, its batches checked."""
+
+    def __init__(self, loader, check):
+        super().__init__()
+        self.loader = loader
+        self.check = check
+        self.iterator = None
+
+    def __getitem__(self, index):
+        if index == 0 or self.iterator is None:
+            self.iterator = iter(self.loader)
+        batch = next(self.iterator)
+        batch = keras.tree.map_structure(
+            np.asarray, tuple(batch) if isinstance(batch, list) else batch
+        )
+        self.check(batch)
+        return batch
+
+    def __len__(self):
+        return len(self.loader)
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):

@@ -497,7 +497,7 @@ def test_what_is_no_text_is_refused_with_its_place(constant_classifier, x, index
 
 
 @pytest.mark.parametrize(
-    ("y", "message"), [([0, 1, 1], "`y`.*3 rows for 2"), (["good", "bad"], "`y`.*good")]
+    ("y", "message"), [([0, 1, 1], "`y`.*shape \(3,\) for 2"), (["good", "bad"], "`y`.*good")]
 )
 def test_labels_that_do_not_fit_are_refused(constant_classifier, y, message):
     with pytest.raises(ValueError, match=message):
@@ -766,3 +766,136 @@ def test_a_preprocessor_that_the_backbone_has_no_tables_for_is_refused(
     preprocessor = BertTextClassifierPreprocessor(tokenizer, sequence_length)
     with pytest.raises(ValueError, match=message):
         BertTextClassifier(BertBackbone(vocabulary_size, 1, 1, 4, 4), 2, preprocessor)
+
+
+@pytest.mark.parametrize("method", ["train_on_batch", "test_on_batch", "predict_on_batch"])
+def test_batch_methods_refuse_ids_outside_the_table(method):
+    classifier = text_classifier()
+    wrong = inputs(rows=2)
+    wrong["token_ids"][0, 1] = 20
+    labels = [] if method == "predict_on_batch" else [np.array([0, 1])]
+    with pytest.raises(ValueError, match="`token_ids` must be at least 0 and below 20"):
+        getattr(classifier, method)(wrong, *labels)
+    assert np.isfinite(classifier.predict(TEXTS, verbose=0)).all()
+
+
+def test_a_data_loader_is_checked_and_read_like_any_other():
+    data = pytest.importorskip("torch.utils.data", reason="the DataLoader is PyTorch's")
+    classifier = text_classifier()
+
+    def examples(highest):
+        inputs = {name: np.ones(3, int) for name in ("token_ids", "segment_ids", "padding_mask")}
+        return [({**inputs, "token_ids": np.array([2, i % highest, 3])}, i % 2) for i in range(8)]
+
+    loader = data.DataLoader(examples(8), batch_size=4)
+    classifier.fit(loader, epochs=2, verbose=0)
+    assert int(classifier.optimizer.iterations) == 4
+    rows, _ = next(iter(data.DataLoader(examples(8), batch_size=8)))
+    whole = {name: np.asarray(x) for name, x in rows.items()}
+    np.testing.assert_allclose(
+        classifier.predict(loader, verbose=0), classifier.predict(whole, verbose=0), atol=1e-6
+    )
+    wrong = [({**x, "token_ids": np.array([2, 20, 3])}, y) for x, y in examples(8)]
+    with pytest.raises(ValueError, match="below 20"):
+        classifier.fit(data.DataLoader(wrong, batch_size=4), verbose=0)
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_that_is_no_class_is_refused(label):
+    labels = [0, 1, label, 0, 1, 0, 1, 0]
+    with pytest.raises(ValueError, match=f"below 2, the number of classes. Received: {label}"):
+        text_classifier().fit(TEXTS, labels, verbose=0)
+
+
+@pytest.mark.parametrize("convert", [list, np.array, ops.convert_to_tensor, tf.constant])
+def test_labels_and_weights_may_be_lists_arrays_and_tensors(convert):
+    classifier = text_classifier()
+    labels, weights = convert([0, 1] * 4), convert([1.0, 2.0] * 4)
+    classifier.fit(TEXTS, labels, sample_weight=weights, verbose=0)
+    assert int(classifier.optimizer.iterations) == 1
+
+
+def test_one_hot_labels_train_with_their_own_loss():
+    classifier = text_classifier()
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    classifier.compile(loss=loss, metrics=["accuracy"])
+    history = classifier.fit(TEXTS, np.eye(2)[LABELS], verbose=0).history
+    assert sorted(history) == ["accuracy", "loss"]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_scales_the_loss_if_need_be_and_keeps_the_warm_up(policy):
+    tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
+    preprocessor = BertTextClassifierPreprocessor(tokenizer, 16)
+    classifier = BertTextClassifier(small_backbone(dtype=policy), 2, preprocessor)
+    rates = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            optimizer = self.model.optimizer
+            optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+            rates.append(float(ops.convert_to_numpy(optimizer.learning_rate)))
+
+    classifier.fit(TEXTS, LABELS, batch_size=2, epochs=5, verbose=0, callbacks=Recorder())
+    scaled = isinstance(classifier.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert scaled == (policy == "mixed_float16")
+    assert rates[0] == 0
+    assert rates[2] == max(rates) == pytest.approx(5e-5)
+    assert np.isfinite(classifier.predict(TEXTS, verbose=0)).all()
+    assert {v.dtype for v in classifier.trainable_variables} == {"float32"}
+
+
+def test_validation_texts_come_in_batches_of_the_same_size():
+    sizes = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            sizes.append(batch)
+
+    for arguments in ({}, {"validation_batch_size": 4}):
+        text_classifier().fit(
+            TEXTS,
+            LABELS,
+            batch_size=2,
+            validation_data=(TEXTS, LABELS),
+            verbose=0,
+            callbacks=Recorder(),
+            **arguments,
+        )
+    assert sizes == [0, 1, 2, 3, 0, 1]
+
+
+def test_nothing_and_unreadable_inputs_are_named():
+    classifier = text_classifier()
+    with pytest.raises(ValueError, match="`x` holds no texts"):
+        classifier.predict([])
+    with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
+        classifier.predict(TEXTS, batch_size=0)
+    classifier.preprocessor = None
+    with pytest.raises(ValueError, match="has no preprocessor"):
+        classifier.predict(TEXTS)
+
+
+def test_a_pair_needs_two_segments():
+    tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
+    preprocessor = BertTextClassifierPreprocessor(tokenizer, 16)
+    classifier = BertTextClassifier(small_backbone(num_segments=1), 2, preprocessor)
+    with pytest.raises(ValueError, match="`num_segments` is 1"):
+        classifier.predict((TEXTS, TEXTS))
+
+
+def test_the_old_preset_stays_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    text_classifier().save_to_preset(tmp_path / "preset")
+    before = (tmp_path / "preset" / "config.json").read_bytes()
+    rename = pathlib.Path.rename
+
+    def fail(path, target):
+        if path.name.endswith(".old") or "preset" not in pathlib.Path(target).name[:6]:
+            return rename(path, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(pathlib.Path, "rename", fail)
+        text_classifier(num_classes=3).save_to_preset(tmp_path / "preset")
+    assert (tmp_path / "preset" / "config.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["preset"]

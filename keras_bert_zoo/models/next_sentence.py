@@ -23,6 +23,7 @@ class BertNextSentence(BertTask, keras.Model):
     """
 
     heads = ("next_sentence_head",)
+    num_labels = 2
 
     def __init__(self, backbone, preprocessor=None, name: str | None = None):
         # === Layers ===

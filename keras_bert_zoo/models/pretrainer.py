@@ -31,6 +31,7 @@ class BertPretrainer(BertTask, keras.Model):
     """
 
     heads = ("masked_lm_head", "next_sentence_head")
+    num_labels = 2
 
     def __init__(self, backbone, preprocessor=None, name: str | None = None):
         # === Layers ===

@@ -85,6 +85,7 @@ class BertTextClassifier(BertTask, keras.Model):
         # === Config ===
         self.classifier_head = classifier_head
         self.num_classes = num_classes
+        self.num_labels = num_classes if num_classes > 1 and activation != "sigmoid" else None
         self.activation = activation
         self.dropout = dropout
         self.class_names = None if class_names is None else list(class_names)

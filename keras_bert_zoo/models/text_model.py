@@ -4,9 +4,11 @@ import contextlib
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.models import preset_folder
-from keras_bert_zoo.models.inputs import InputRules
+from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
@@ -25,6 +27,7 @@ class TextModel:
     """
 
     preprocessor = None
+    load_optimizer = False
 
     # === Inputs ===
 
@@ -65,13 +68,15 @@ class TextModel:
         sample_weight=None,
         initial_epoch=0,
         steps_per_epoch=None,
+        *,
+        validation_batch_size=None,
         seed=0,
         **kwargs,
     ):
         """Train as `keras.Model.fit` does; `x` may be texts.
 
-        `seed` sets the order of the examples and what is masked in them, epoch by epoch.
-        A `WarmupLinearDecay` without a length of its own is laid over this fit's steps.
+        `seed` sets the order of texts, a new one each epoch. A `WarmupLinearDecay` without
+        a length of its own is laid over this fit's steps.
         """
         if validation_split:
             if self._is_model_input(x) or validation_data is not None:
@@ -80,6 +85,10 @@ class TextModel:
                     "Split the inputs before `fit` and pass `validation_data`."
                 )
             (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+        if validation_data is not None:
+            validation_data = self._validation_batches(
+                validation_data, validation_batch_size or batch_size
+            )
         callbacks = keras.tree.flatten(callbacks) if callbacks else []
         x, y, sample_weight, batch_size, steps = self._batches(
             x,
@@ -95,8 +104,6 @@ class TextModel:
         # Only arrays are Keras's to shuffle.
         shuffle = shuffle and isinstance(x, dict)
         steps_per_epoch = steps_per_epoch or steps
-        if validation_data is not None:
-            validation_data = self._validation_batches(validation_data, batch_size)
         self._begin_schedule(x, batch_size, steps_per_epoch, epochs - initial_epoch)
         with self._weights_kept():
             return super().fit(
@@ -107,6 +114,7 @@ class TextModel:
                 verbose=verbose,
                 callbacks=callbacks,
                 validation_data=validation_data,
+                validation_batch_size=validation_batch_size,
                 shuffle=shuffle,
                 class_weight=class_weight,
                 sample_weight=sample_weight,
@@ -115,34 +123,61 @@ class TextModel:
                 **kwargs,
             )
 
-    def evaluate(self, x=None, y=None, batch_size=None, *, sample_weight=None, **kwargs):
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
+    ):
         """Score as `keras.Model.evaluate` does; `x` may be texts."""
         if not kwargs.get("_use_cached_eval_dataset"):
             x, y, sample_weight, batch_size, _ = self._batches(x, y, sample_weight, batch_size)
         with self._weights_kept():
             return super().evaluate(
-                x=x, y=y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
+                x=x,
+                y=y,
+                batch_size=batch_size,
+                verbose=verbose,
+                sample_weight=sample_weight,
+                **kwargs,
             )
 
-    def predict(self, x, batch_size=None, **kwargs):
+    def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """Predict as `keras.Model.predict` does; `x` may be texts."""
         x, _, _, batch_size, _ = self._batches(x, None, None, batch_size)
         with self._weights_kept():
-            return super().predict(x, batch_size=batch_size, **kwargs)
+            return super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
+
+    def train_on_batch(self, x, *args, **kwargs):
+        """Train on one batch of ids, checked."""
+        return super().train_on_batch(self.input_rules().checked(x), *args, **kwargs)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        """Score one batch of ids, checked."""
+        return super().test_on_batch(self.input_rules().checked(x), *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """Predict one batch of ids, checked."""
+        return super().predict_on_batch(self.input_rules().checked(x))
 
     def _is_model_input(self, x):
         """Say whether `x` holds ids already, rather than texts."""
-        if self.preprocessor is None or x is None or isinstance(x, dict | keras.utils.PyDataset):
+        if x is None or isinstance(x, dict | keras.utils.PyDataset):
             return True
         if hasattr(x, "element_spec"):
             spec = x.element_spec
             return isinstance(spec[0] if isinstance(spec, tuple) else spec, dict)
-        return hasattr(x, "__next__") or type(x).__name__ == "DataLoader"
+        return hasattr(x, "__next__") or is_data_loader(x)
 
     def _batches(self, x, y, sample_weight, batch_size, callbacks=None, **order):
         """Return what Keras is to iterate over, and an epoch's steps where that must be said."""
         if self._is_model_input(x):
+            if isinstance(x, dict):
+                self.check_labels(y)
             return self.input_rules().checked(x), y, sample_weight, batch_size, None
+        if self.preprocessor is None:
+            raise ValueError(
+                "The model has no preprocessor, so it takes a dictionary with "
+                f"{sorted(self.input)}. Received: {type(x).__name__}. For texts give it a "
+                "`preprocessor`, as `from_preset` does."
+            )
         if hasattr(x, "element_spec"):
             batches, set_epoch = text_dataset.map_dataset(self.preprocessor, x)
             if callbacks is not None:
@@ -152,10 +187,18 @@ class TextModel:
             return batches, None, None, None, None
         columns = text_columns(x)
         size = columns[0].shape[0]
+        if not size:
+            raise ValueError("`x` holds no texts.")
+        if len(columns) == 2 and self.input_rules().limits["segment_ids"] < 2:
+            raise ValueError(
+                "A pair of texts needs two segments; the backbone's `num_segments` is 1."
+            )
         y, sample_weight = (
             _rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))
         )
-        batch_size = batch_size or DEFAULT_BATCH_SIZE
+        self.check_labels(y)
+        batch_size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+        check_positive_int(batch_size=batch_size)
         batches = text_dataset.batches(
             self.preprocessor, columns, y, sample_weight, batch_size=batch_size, **order
         )
@@ -168,14 +211,20 @@ class TextModel:
         x, y, sample_weight, *_ = self._batches(x, y, sample_weight, batch_size)
         return x if y is None else keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
+    def check_labels(self, y) -> None:
+        """Refuse labels that stand for no class; a task that has classes says how many."""
+
     def _begin_schedule(self, x, batch_size, steps_per_epoch, epochs):
-        schedule = getattr(getattr(self, "optimizer", None), "_learning_rate", None)
+        optimizer = getattr(self, "optimizer", None)
+        # Under float16 Keras wraps the optimiser in one that scales the loss.
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        schedule = getattr(optimizer, "_learning_rate", None)
         if not isinstance(schedule, WarmupLinearDecay):
             return
         if steps_per_epoch is None:
             steps_per_epoch = _count_steps(x, batch_size)
         steps = None if steps_per_epoch is None else steps_per_epoch * epochs
-        schedule.begin_fit(int(self.optimizer.iterations), steps)
+        schedule.begin_fit(int(optimizer.iterations), steps)
         # A compiled step has the old schedule's numbers in it.
         self.train_function = None
 
@@ -208,11 +257,12 @@ class TextModel:
     # === Saving ===
 
     def get_config(self):
-        """Return the name and the layers that are frozen, as every model's config has them."""
+        """Return what every model's config has: its name, what is frozen, if it was trained."""
         layers = self._flatten_layers(include_self=False)
         return {
             "name": self.name,
             "frozen": [layer.path for layer in layers if not layer.trainable],
+            "optimizer_built": getattr(getattr(self, "optimizer", None), "built", False),
         }
 
     @classmethod
@@ -220,6 +270,7 @@ class TextModel:
         """Make the model `get_config` described, the same layers frozen."""
         config = dict(config)
         frozen = set(config.pop("frozen"))
+        optimizer_built = config.pop("optimizer_built")
         for part in ("backbone", "preprocessor"):
             if part in config:
                 config[part] = keras.saving.deserialize_keras_object(config[part])
@@ -228,6 +279,7 @@ class TextModel:
             # A layer comes before the layers inside it, so what each says of itself holds.
             for layer in model._flatten_layers(include_self=False):
                 layer.trainable = layer.path not in frozen
+        model.load_optimizer = optimizer_built
         return model
 
     def save_to_preset(self, folder: str) -> None:
@@ -245,13 +297,15 @@ class TextModel:
 class BertTask(TextModel):
     """Mixin for a task: `self.backbone`, heads, and defaults that are right for fine-tuning.
 
-    A task sets `heads`, names of its attributes that are heads, and `uses_pooler`, and
-    defines `defaults()`, the loss and metrics `compile` takes where `"auto"` is asked for.
+    A task sets `heads`, names of its attributes that are heads, `uses_pooler`, and
+    `num_labels` where its labels are numbers of classes, and defines `defaults()`, the loss
+    and metrics `compile` takes where `"auto"` is asked for.
     It is compiled from the start.
     """
 
     heads: tuple[str, ...] = ()
     uses_pooler = True
+    num_labels: int | None = None
 
     # A pooler that the task does not use has no gradient. It is no variable to be trained:
     # Keras would warn of it, and on JAX decay it.
@@ -297,6 +351,9 @@ class BertTask(TextModel):
             _check_fits("vocabulary_size", preprocessor.tokenizer, "vocabulary_size", backbone)
         self.backbone = backbone
         self.preprocessor = preprocessor
+        # A functional model's own policy, by which Keras decides whether to scale the loss,
+        # is not its layers' unless it is told.
+        self.dtype_policy = backbone.dtype_policy
         self.compile()
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
@@ -306,34 +363,56 @@ class BertTask(TextModel):
         steps and linear decay, clipping at 1.0, and no decay on LayerNorm and bias.
         """
         defaults = self.defaults()
+        automatic_loss = _is_auto(loss)
+        if _is_auto(weighted_metrics):
+            # Metrics of one's own, or labels of another form, leave no place for ours.
+            fits = automatic_loss and not kwargs.get("metrics")
+            weighted_metrics = defaults["weighted_metrics"] if fits else None
         super().compile(
-            optimizer=adamw() if isinstance(optimizer, str) and optimizer == "auto" else optimizer,
-            loss=defaults["loss"] if isinstance(loss, str) and loss == "auto" else loss,
-            weighted_metrics=defaults["weighted_metrics"]
-            if isinstance(weighted_metrics, str) and weighted_metrics == "auto"
-            else weighted_metrics,
+            optimizer=adamw() if _is_auto(optimizer) else optimizer,
+            loss=defaults["loss"] if automatic_loss else loss,
+            weighted_metrics=weighted_metrics,
             **kwargs,
         )
 
-    def get_compile_config(self):
-        """Return what the model was compiled with, and whether it has been trained since."""
-        return {**super().get_compile_config(), "optimizer_built": self.optimizer.built}
+    def check_labels(self, y) -> None:
+        """Refuse class numbers outside the task's classes.
+
+        Raises:
+            ValueError: names the label and the number of classes. On JAX such a label would
+                count as no loss at all.
+        """
+        if y is None or self.num_labels is None or isinstance(y, dict):
+            return
+        y = keras.ops.convert_to_numpy(y)
+        if y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1):
+            wrong = y[(y < 0) | (y >= self.num_labels)]
+            if wrong.size:
+                raise ValueError(
+                    f"`y` must be at least 0 and below {self.num_labels}, the number of classes. "
+                    f"Received: {wrong[0]}."
+                )
 
     def compile_from_config(self, config):
         """Compile as the saved model was, with the optimiser's variables ready to be loaded."""
-        config = dict(config)
-        built = config.pop("optimizer_built")
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if built:
+        if self.load_optimizer:
             self.optimizer.build(self.trainable_variables)
 
     def get_config(self):
         """Return the backbone, the preprocessor and what every model's config has."""
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        # The vocabulary stands in the config once.
+        backbone["config"]["preprocessor"] = None
         return {
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "backbone": backbone,
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
             **super().get_config(),
         }
+
+
+def _is_auto(argument):
+    return isinstance(argument, str) and argument == "auto"
 
 
 def _check_fits(name, preprocessor, table, backbone):
@@ -350,13 +429,12 @@ def _rows(values, name, size):
         return None
 
     def rows(value):
-        if not hasattr(value, "shape"):
-            value = np.asarray(value)
-        if value.dtype == object or getattr(value.dtype, "kind", "") in "US":
-            raise ValueError(f"`{name}` must hold numbers. Received: {value.ravel()[0]!r}.")
-        if value.shape[0] != size:
+        value = ops.convert_to_numpy(value) if ops.is_tensor(value) else np.asarray(value)
+        if value.dtype.kind not in "iufb":
+            raise ValueError(f"`{name}` must hold numbers. Received: {value.ravel()[:1]!r}.")
+        if value.shape[:1] != (size,):
             raise ValueError(
-                f"`{name}` must have one row an example. Received: {value.shape[0]} rows for "
+                f"`{name}` must have one row an example. Received: shape {value.shape} for "
                 f"{size} examples."
             )
         return value

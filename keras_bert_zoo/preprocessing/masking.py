@@ -17,7 +17,7 @@ class MaskedLMMasker:
 
     Of a row of n real pieces, marks included, `min(mask_selection_length, max(1,
     round(mask_selection_rate * n)))` are chosen, never a special piece. A chosen piece
-    becomes `[MASK]` at `mask_token_rate`, another ordinary piece at `random_token_rate`,
+    becomes `[MASK]` at `mask_token_rate`, a random ordinary piece at `random_token_rate`,
     and stays otherwise.
 
     The choice depends on `seed`, the epoch and the example's id alone: not on the batch

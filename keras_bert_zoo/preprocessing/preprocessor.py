@@ -1,6 +1,7 @@
 """Texts to model inputs, one preprocessor a task, all of them the same tf-text graph."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import keras
 
@@ -38,13 +39,13 @@ class BertPreprocessor:
         sequence_length: int = 512,
         buckets: Sequence[int] | None = None,
     ):
-        if not isinstance(sequence_length, int) or sequence_length < 3:
+        if not isinstance(sequence_length, Integral) or sequence_length < 3:
             raise ValueError(
                 "`sequence_length` must be an integer of at least 3, room for [CLS], a piece and "
                 f"[SEP]. Received: {sequence_length!r}."
             )
         self.tokenizer = tokenizer
-        self.sequence_length = sequence_length
+        self.sequence_length = int(sequence_length)
         self.buckets = None if buckets is None else list(buckets)
         self._lengths = bucket_lengths(sequence_length, buckets)
 

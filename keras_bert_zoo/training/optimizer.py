@@ -1,5 +1,7 @@
 """BERT's optimiser: AdamW, warm-up, linear decay, clipping, no decay on LayerNorm and bias."""
 
+from numbers import Real
+
 import keras
 from keras import ops
 
@@ -77,8 +79,8 @@ def adamw(
         >>> adamw(3e-5).weight_decay
         0.01
     """
-    if isinstance(learning_rate, int | float):
-        learning_rate = WarmupLinearDecay(learning_rate)
+    if isinstance(learning_rate, Real):
+        learning_rate = WarmupLinearDecay(float(learning_rate))
     return BertAdamW(
         learning_rate,
         weight_decay=weight_decay,
@@ -89,9 +91,12 @@ def adamw(
     )
 
 
-# On PyTorch an instance's class is Keras's own subclass that updates all weights at once; a
-# subclass of the plain class would lose it and update them one by one.
-_BackendAdamW = type(keras.optimizers.AdamW())
+if keras.backend.backend() == "torch":
+    # What `keras.optimizers.AdamW(...)` returns here: it updates all weights at once. A subclass
+    # of the plain class would update them one by one.
+    from keras.src.backend.torch.optimizers.torch_adamw import AdamW as _BackendAdamW
+else:
+    _BackendAdamW = keras.optimizers.AdamW
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
