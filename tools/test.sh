@@ -15,7 +15,7 @@ only=()
 for backend in jax tensorflow torch; do
     echo "== Tests on $backend"
     start=$SECONDS
-    if KERAS_BACKEND=$backend .venv/bin/python -m pytest "${only[@]}" "$@"; then
+    if KERAS_BACKEND=$backend .venv/bin/python -m pytest -n 2 "${only[@]}" "$@"; then
         result=green
     else
         result=red

@@ -423,13 +423,13 @@ def classifier_arguments(config: dict, tensors: Tensors, given: dict) -> dict:
 
 
 def _json(path):
-    """Return the object in a JSON file, {} where there is no file."""
+    """Return the object in a JSON file (a list in `modules.json`), {} where there is no file."""
     if not path.exists():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is not JSON: {error}.") from error
-    if not isinstance(content, dict | list) or (path.name != "modules.json" and not content):
+    if not isinstance(content, list if path.name == "modules.json" else dict):
         raise ValueError(f"{str(path)!r} must hold a JSON object. Received: {content!r}.")
     return content

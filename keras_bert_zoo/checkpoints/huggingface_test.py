@@ -32,7 +32,7 @@ UNUSUAL = {
 def make(folder, model_class="BertModel", **settings):
     """Save a transformers model with random weights and return it."""
     torch.manual_seed(0)
-    config = transformers.BertConfig(**{**SIZES, "initializer_range": 0.5, **settings})
+    config = transformers.BertConfig(**{**SIZES, "initializer_range": 0.2, **settings})
     model = getattr(transformers, model_class)(config).eval()
     # Biases and LayerNorms are not random of themselves.
     with torch.no_grad():

@@ -147,7 +147,7 @@ def test_a_data_set_gives_a_text_without_a_piece_to_mask_no_weight():
     preprocessor = BertMaskedLMPreprocessor(TOKENIZER, 16)
     texts = ["a", "", "unknown"]
     from_list = next(iter(batches(preprocessor, text_columns(texts), batch_size=3)))
-    from_data = next(iter(map_dataset(preprocessor, tf.data.Dataset.from_tensors(texts))))
+    from_data = next(iter(map_dataset(preprocessor, tf.data.Dataset.from_tensors(texts))[0]))
     for _, _, weights in (from_list, from_data):
         assert weights.numpy().sum(axis=1).tolist() == [1, 0, 0]
 
@@ -253,7 +253,7 @@ def test_batches_are_padded_to_their_own_bucket():
 def test_a_data_set_of_texts_is_understood(elements, segments, labels):
     elements = elements[0] if len(elements) == 1 else elements
     dataset = tf.data.Dataset.from_tensor_slices(elements).batch(2)
-    inputs, y, _ = next(iter(map_dataset(BertPreprocessor(TOKENIZER, 8), dataset)))
+    inputs, y, _ = next(iter(map_dataset(BertPreprocessor(TOKENIZER, 8), dataset)[0]))
     assert sorted(set(inputs["segment_ids"].numpy().ravel().tolist())) == sorted(set(segments))
     assert labels == (None if y is None else y.numpy().tolist())
 
