@@ -5,7 +5,7 @@ import time
 import keras
 import numpy as np
 
-from keras_bert_zoo.cli.report import positive_int, print_results, write_json
+from keras_bert_zoo.cli.output import positive_int, print_results, write_json
 from keras_bert_zoo.data.tables import column, read_table, text_columns
 from keras_bert_zoo.evaluation import majority_accuracy
 from keras_bert_zoo.models.preset_folder import check_free

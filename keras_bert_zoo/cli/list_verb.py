@@ -1,6 +1,6 @@
 """List the presets."""
 
-from keras_bert_zoo.cli.report import print_table, write_json
+from keras_bert_zoo.cli.output import print_table, write_json
 from keras_bert_zoo.presets import list_presets
 
 

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from keras_bert_zoo.cli.report import positive_int, print_table, write_json
+from keras_bert_zoo.cli.output import positive_int, print_table, write_json
 from keras_bert_zoo.data.tables import read_table, text_columns
 from keras_bert_zoo.presets import from_preset
 

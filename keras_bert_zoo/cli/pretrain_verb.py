@@ -5,7 +5,7 @@ import time
 import keras
 import numpy as np
 
-from keras_bert_zoo.cli.report import positive_int, print_results, write_json
+from keras_bert_zoo.cli.output import positive_int, print_results, write_json
 from keras_bert_zoo.data.documents import read_documents
 from keras_bert_zoo.data.pretraining import (
     pretraining_examples,
