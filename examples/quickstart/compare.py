@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from keras_bert_zoo.cli.report import print_table
+from keras_bert_zoo.cli.output import print_table
 from keras_bert_zoo.data import read_table
 
 train, held_out = read_table(sys.argv[1]), read_table(sys.argv[2])
