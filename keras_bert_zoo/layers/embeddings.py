@@ -1,16 +1,20 @@
 """BERT's input: token, segment and position embeddings, summed and normalised."""
 
 import keras
+from keras import ops
 
 from keras_bert_zoo.layers.common import check_epsilon, check_positive_int, check_rate, initializer
+from keras_bert_zoo.layers.packed_rows import current_starts
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class BertEmbeddings(keras.layers.Layer):
     """Sum of token, segment and learned position embeddings, then LayerNorm and dropout.
 
-    Inputs are `token_ids` and `segment_ids`, integers of shape (batch, length); the
-    output is a float tensor (batch, length, hidden_dim). Devlin et al. 2018, figure 2.
+    Inputs are `token_ids` and `segment_ids`, integers of shape (batch, length), and for rows
+    that hold several examples `example_starts` (batch, examples), where each begins, so
+    that its positions count from 0; the output is a float tensor (batch, length,
+    hidden_dim). Devlin et al. 2018, figure 2.
 
     Raises:
         ValueError: the length is over `max_sequence_length`.
@@ -65,7 +69,7 @@ class BertEmbeddings(keras.layers.Layer):
         )
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, token_ids_shape, segment_ids_shape=None):
+    def build(self, token_ids_shape, segment_ids_shape=None, example_starts_shape=None):
         """Create the three tables and the normalisation's weights."""
         self.token_embedding.build()
         self.segment_embedding.build()
@@ -73,7 +77,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.layer_norm.build((None, None, self.hidden_dim))
         self.built = True
 
-    def call(self, token_ids, segment_ids, training=None):
+    def call(self, token_ids, segment_ids, example_starts=None, training=None):
         """Embed (batch, length) ids into (batch, length, hidden_dim)."""
         length = token_ids.shape[1]
         if isinstance(length, int) and length > self.max_sequence_length:
@@ -81,13 +85,19 @@ class BertEmbeddings(keras.layers.Layer):
                 f"The inputs have {length} positions but `max_sequence_length` is "
                 f"{self.max_sequence_length}. Cut the text or use a model with more positions."
             )
-        positions = keras.ops.arange(keras.ops.shape(token_ids)[1], dtype="int32")
+        positions = ops.arange(ops.shape(token_ids)[1], dtype="int32")
         x = _look_up(self.token_embedding, token_ids, training)
         x = x + _look_up(self.segment_embedding, segment_ids, training)
-        x = x + self.position_embedding(positions)
+        if example_starts is None:
+            x = x + self.position_embedding(positions)
+        else:
+            positions = positions - current_starts(example_starts, ops.shape(token_ids)[1])
+            x = x + _look_up(self.position_embedding, positions, training)
         return self.dropout(self.layer_norm(x), training=training)
 
-    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None):
+    def compute_output_shape(
+        self, token_ids_shape, segment_ids_shape=None, example_starts_shape=None
+    ):
         """Return (batch, length, hidden_dim)."""
         return (*token_ids_shape, self.hidden_dim)
 
@@ -109,6 +119,6 @@ def _look_up(table, ids, training):
         # TensorFlow's gradient of a lookup has a row as often as its id occurs, and Adam and
         # the clipping square each of them instead of their sum. Behind a product the
         # gradient is one dense tensor.
-        rows = keras.ops.take(table.embeddings * 1.0, ids, axis=0)
-        return keras.ops.cast(rows, table.compute_dtype)
+        rows = ops.take(table.embeddings * 1.0, ids, axis=0)
+        return ops.cast(rows, table.compute_dtype)
     return table(ids)

@@ -17,8 +17,9 @@ class BertEncoderBlock(keras.layers.Layer):
     """A post-LayerNorm transformer encoder layer, as in Devlin et al. 2018.
 
     `x = LayerNorm(x + Dropout(Attention(x)))`, then the same round the feed-forward
-    network. `x` is a float tensor (batch, length, hidden_dim), `padding_mask` an integer
-    tensor (batch, length), 1 where a real token stands; the output has the shape of `x`.
+    network. `x` is a float tensor (batch, length, hidden_dim), `attention_mask` integers
+    (batch, length), 1 where a real token stands, or (batch, length, length), 1 where a
+    query may see a key; the output has the shape of `x`.
 
     Example:
         >>> block = BertEncoderBlock(hidden_dim=8, num_heads=2, intermediate_dim=16)
@@ -73,7 +74,7 @@ class BertEncoderBlock(keras.layers.Layer):
         )
         self.dropout = keras.layers.Dropout(dropout, name="dropout", **common)
 
-    def build(self, x_shape, padding_mask_shape=None):
+    def build(self, x_shape, attention_mask_shape=None):
         """Create the weights of both halves."""
         shape = (None, None, self.hidden_dim)
         self.attention.build(shape)
@@ -83,14 +84,14 @@ class BertEncoderBlock(keras.layers.Layer):
         self.output_layer_norm.build(shape)
         self.built = True
 
-    def call(self, x, padding_mask, training=None):
+    def call(self, x, attention_mask, training=None):
         """Transform `x` (batch, length, hidden_dim)."""
-        attended = self.attention(x, padding_mask, training=training)
+        attended = self.attention(x, attention_mask, training=training)
         x = self.attention_layer_norm(x + self.dropout(attended, training=training))
         transformed = self.output_dense(self.intermediate_dense(x))
         return self.output_layer_norm(x + self.dropout(transformed, training=training))
 
-    def compute_output_shape(self, x_shape, padding_mask_shape=None):
+    def compute_output_shape(self, x_shape, attention_mask_shape=None):
         """Return the shape of `x`."""
         return x_shape
 

@@ -10,11 +10,11 @@ from keras_bert_zoo.layers.common import check_heads, check_rate, initializer
 class BertSelfAttention(keras.layers.Layer):
     """Scaled dot-product self-attention over `num_heads` heads (Vaswani et al. 2017).
 
-    Inputs are `x`, a float tensor (batch, length, hidden_dim), and `padding_mask`, an
-    integer tensor (batch, length) that is 1 where a real token stands; hidden keys
-    have no weight at all, and a row without any real token attends evenly instead of
-    dividing by zero. The output has the shape of `x`. With `causal=True` a position
-    sees itself and what is left of it.
+    Inputs are `x`, a float tensor (batch, length, hidden_dim), and `attention_mask`,
+    integers (batch, length) that are 1 where a real token stands, or (batch, length,
+    length) that are 1 where a query may see a key; hidden keys have no weight at all, and
+    a query without any key attends evenly instead of dividing by zero. The output has
+    the shape of `x`. With `causal=True` a position sees itself and what is left of it.
 
     The kernel of `qkv` has shape (hidden_dim, num_heads * 3 * head_dim): a head's
     query, key and value columns lie together, so that splitting the columns over
@@ -54,18 +54,18 @@ class BertSelfAttention(keras.layers.Layer):
             attention_dropout, dtype=self.dtype_policy, name="dropout"
         )
 
-    def build(self, x_shape, padding_mask_shape=None):
+    def build(self, x_shape, attention_mask_shape=None):
         """Create the two projections' weights."""
         self.qkv.build((None, None, self.hidden_dim))
         self.output_dense.build((None, None, self.hidden_dim))
         self.built = True
 
-    def call(self, x, padding_mask, training=None):
+    def call(self, x, attention_mask, training=None):
         """Mix the positions of `x` (batch, length, hidden_dim)."""
         query, key, value = self._project(x)
         drop = training and self.attention_dropout > 0
         if drop or not _fused_kernel_takes(self.compute_dtype):
-            probabilities = self._probabilities(query, key, padding_mask)
+            probabilities = self._probabilities(query, key, attention_mask)
             probabilities = self.dropout(probabilities, training=drop)
             context = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
             context = ops.transpose(context, (0, 2, 1, 3))
@@ -74,28 +74,28 @@ class BertSelfAttention(keras.layers.Layer):
                 query,
                 key,
                 value,
-                mask=_key_mask(padding_mask),
+                mask=_head_mask(attention_mask),
                 is_causal=self.causal,
             )
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
         return self.output_dense(ops.reshape(context, (batch, length, self.hidden_dim)))
 
-    def attention_scores(self, x, padding_mask):
+    def attention_scores(self, x, attention_mask):
         """Return the attention probabilities, (batch, num_heads, length, length) floats."""
         query, key, _ = self._project(ops.cast(x, self.compute_dtype))
-        return self._probabilities(query, key, padding_mask)
+        return self._probabilities(query, key, attention_mask)
 
     def _project(self, x):
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
         qkv = ops.reshape(self.qkv(x), (batch, length, self.num_heads, 3 * self.head_dim))
         return ops.split(qkv, 3, axis=-1)
 
-    def _probabilities(self, query, key, padding_mask):
+    def _probabilities(self, query, key, attention_mask):
         query = ops.transpose(query, (0, 2, 1, 3)) * self.head_dim**-0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
         # In float32, because a float16 softmax over hundreds of keys loses the small weights.
         scores = ops.cast(scores, "float32")
-        mask = _key_mask(padding_mask)
+        mask = _head_mask(attention_mask)
         if self.causal:
             positions = ops.arange(ops.shape(scores)[-1])
             mask = ops.logical_and(mask, positions[:, None] >= positions[None, :])
@@ -103,7 +103,7 @@ class BertSelfAttention(keras.layers.Layer):
         scores = ops.where(mask, scores, -1e30)
         return ops.cast(ops.softmax(scores), self.compute_dtype)
 
-    def compute_output_shape(self, x_shape, padding_mask_shape=None):
+    def compute_output_shape(self, x_shape, attention_mask_shape=None):
         """Return the shape of `x`."""
         return x_shape
 
@@ -123,5 +123,7 @@ def _fused_kernel_takes(dtype):
     return not (dtype == "float16" and keras.backend.backend() == "jax")
 
 
-def _key_mask(padding_mask):
-    return ops.cast(padding_mask, "bool")[:, None, None, :]
+def _head_mask(attention_mask):
+    """Return the mask with an axis for the heads, and one for the queries if it has none."""
+    mask = ops.cast(attention_mask, "bool")
+    return mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None, :, :]

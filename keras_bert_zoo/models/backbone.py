@@ -4,6 +4,7 @@ import keras
 
 from keras_bert_zoo.layers import BertEmbeddings, BertEncoderBlock
 from keras_bert_zoo.layers.common import check_heads, check_positive_int, initializer
+from keras_bert_zoo.layers.packed_rows import AttentionMask, FirstStates
 from keras_bert_zoo.models.text_model import TextModel
 
 
@@ -15,6 +16,11 @@ class BertBackbone(TextModel, keras.Model):
     and `padding_mask` (1 where a real token stands). Outputs are a dictionary of floats:
     `sequence_output` (batch, length, hidden_dim), the last layer's states, and
     `pooled_output` (batch, hidden_dim), a dense tanh of the first position's state.
+
+    A row may hold several examples, as `preprocessing.pack_rows` makes them. Then a fourth
+    input, `example_starts` (batch, examples), says where each begins: none sees another,
+    each one's positions count from 0, and `pooled_output` is (batch, examples,
+    hidden_dim).
 
     Args:
         vocabulary_size: rows of the token table.
@@ -97,6 +103,8 @@ class BertBackbone(TextModel, keras.Model):
             )
             for i in range(num_layers)
         ]
+        attention_mask = AttentionMask(name="attention_mask")
+        first_states = FirstStates(dtype=dtype, name="first_states")
         pooler = keras.layers.Dense(
             hidden_dim,
             activation="tanh",
@@ -110,12 +118,15 @@ class BertBackbone(TextModel, keras.Model):
             name: keras.Input(shape=(None,), dtype="int32", name=name)
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
-        states = [embeddings(inputs["token_ids"], inputs["segment_ids"])]
+        example_starts = keras.Input((None,), dtype="int32", name="example_starts", optional=True)
+        inputs["example_starts"] = example_starts
+        x = embeddings(inputs["token_ids"], inputs["segment_ids"], example_starts)
+        mask = attention_mask(inputs["padding_mask"], example_starts)
         for encoder_layer in encoder_layers:
-            states.append(encoder_layer(states[-1], inputs["padding_mask"]))
+            x = encoder_layer(x, mask)
         outputs = {
-            "sequence_output": states[-1],
-            "pooled_output": pooler(states[-1][:, 0, :]),
+            "sequence_output": x,
+            "pooled_output": pooler(first_states(x, example_starts)),
         }
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
@@ -123,6 +134,7 @@ class BertBackbone(TextModel, keras.Model):
         # A functional model's own dtype is not its layers', unless it is told.
         self.dtype_policy = keras.dtype_policies.get(dtype)
         self.embeddings = embeddings
+        self.attention_mask = attention_mask
         self.encoder_layers = encoder_layers
         self.pooler = pooler
         self.token_embedding = embeddings.token_embedding
@@ -146,7 +158,7 @@ class BertBackbone(TextModel, keras.Model):
         `inputs` is what the backbone takes; each of the `num_layers + 1` results is a
         float tensor (batch, length, hidden_dim).
         """
-        return [x for x, _ in self._walk(inputs)]
+        return [x for x, _, _ in self._walk(inputs)]
 
     def attention_scores(self, inputs: dict) -> list:
         """Return each layer's attention probabilities, in inference mode.
@@ -154,20 +166,23 @@ class BertBackbone(TextModel, keras.Model):
         `inputs` is what the backbone takes; each of the `num_layers` results is a float
         tensor (batch, num_heads, length, length) whose rows sum to 1.
         """
-        mask = keras.ops.convert_to_tensor(inputs["padding_mask"])
         return [
-            layer.attention.attention_scores(x, mask) for x, layer in self._walk(inputs) if layer
+            layer.attention.attention_scores(x, mask)
+            for x, layer, mask in self._walk(inputs)
+            if layer
         ]
 
     def _walk(self, inputs):
-        """Yield each state with the layer that reads it, and at last (final state, None)."""
+        """Yield each state, the layer that reads it (None of the last) and what it may see."""
         self.input_rules().check(inputs)
         inputs = {name: keras.ops.convert_to_tensor(value) for name, value in inputs.items()}
-        x = self.embeddings(inputs["token_ids"], inputs["segment_ids"], training=False)
+        starts = inputs.get("example_starts")
+        x = self.embeddings(inputs["token_ids"], inputs["segment_ids"], starts, training=False)
+        mask = self.attention_mask(inputs["padding_mask"], starts)
         for layer in self.encoder_layers:
-            yield x, layer
-            x = layer(x, inputs["padding_mask"], training=False)
-        yield x, None
+            yield x, layer, mask
+            x = layer(x, mask, training=False)
+        yield x, None, mask
 
     def get_config(self):
         """Return the constructor's arguments."""

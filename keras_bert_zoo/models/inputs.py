@@ -7,15 +7,19 @@ import numpy as np
 
 from keras_bert_zoo.preprocessing.dataset import check_id_dataset
 
+# Inputs of places in a row.
+_POSITIONS = {"mask_positions", "example_starts"}
+
 
 class InputRules(NamedTuple):
-    """The inputs a model takes, the first id outside each table, and the most positions.
+    """The inputs a model takes, must or may, the first id outside each table, the most positions.
 
     On JAX an id outside its table would give NaN and no error, on a GPU it would take the
     whole process down; so ids are looked at while their values are still known.
     """
 
     names: frozenset[str]
+    optional_names: frozenset[str]
     limits: dict[str, int]
     max_length: int
 
@@ -26,7 +30,7 @@ class InputRules(NamedTuple):
             ValueError: names the input, what came and what was expected. Tensors whose
                 values are not known yet, inside a compiled function, pass.
         """
-        if not isinstance(inputs, dict) or set(inputs) != self.names:
+        if not isinstance(inputs, dict) or set(inputs) != self._expected(inputs):
             received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
             raise ValueError(
                 f"The model takes a dictionary with {sorted(self.names)}. Received: {received}."
@@ -41,21 +45,19 @@ class InputRules(NamedTuple):
                 raise ValueError(
                     f"`{name}` must have the shape of `token_ids`, {shape}. Received: {other}."
                 )
-        positions = shape
-        if "mask_positions" in inputs:
-            positions = tuple(np.shape(inputs["mask_positions"]))
-        if len(positions) != 2 or (positions[0] and shape[0] and positions[0] != shape[0]):
-            raise ValueError(
-                f"`mask_positions` must have shape ({shape[0]}, predictions). "
-                f"Received: {positions}."
-            )
+        for name in _POSITIONS & set(inputs):
+            positions = tuple(np.shape(inputs[name]))
+            if len(positions) != 2 or (positions[0] and shape[0] and positions[0] != shape[0]):
+                raise ValueError(
+                    f"`{name}` must have shape ({shape[0]}, any number). Received: {positions}."
+                )
         length = shape[1]
         if isinstance(length, int) and length > self.max_length:
             raise ValueError(
                 f"The inputs have {length} positions but `max_sequence_length` is "
                 f"{self.max_length}. Cut the text or use a model with more positions."
             )
-        for name, limit in {**self.limits, "mask_positions": length}.items():
+        for name, limit in {**self.limits, **dict.fromkeys(_POSITIONS, length)}.items():
             values = _known_values(inputs.get(name))
             if values is None or not values.size:
                 continue
@@ -73,7 +75,9 @@ class InputRules(NamedTuple):
             self.check(x)
             x = {name: np.asarray(v) if isinstance(v, list) else v for name, v in x.items()}
         elif hasattr(x, "element_spec"):
-            x = check_id_dataset(x, self.names, self.limits, self.max_length)
+            spec = x.element_spec
+            names = self._expected(spec[0] if isinstance(spec, tuple) else spec)
+            x = check_id_dataset(x, names, self.limits, self.max_length)
         elif hasattr(x, "__next__"):
             x = self._checked_generator(x)
         elif is_data_loader(x):
@@ -81,6 +85,9 @@ class InputRules(NamedTuple):
         elif isinstance(x, keras.utils.PyDataset):
             x = _CheckedPyDataset(x, self._check_batch)
         return x
+
+    def _expected(self, inputs):
+        return self.names | (self.optional_names & set(inputs))
 
     def _checked_generator(self, generator):
         for batch in generator:

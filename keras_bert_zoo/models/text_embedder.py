@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bert_zoo.layers.packed_rows import current_starts, first_states
 from keras_bert_zoo.models.text_model import BertTask
 
 POOLINGS = ("mean", "cls", "max")
@@ -46,7 +47,8 @@ class BertTextEmbedder(BertTask, keras.Model):
 
         # === Functional Model ===
         inputs = backbone.input
-        outputs = pool(backbone(inputs)["sequence_output"], inputs["padding_mask"])
+        states = backbone(inputs)["sequence_output"]
+        outputs = pool(states, inputs["padding_mask"], inputs["example_starts"])
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
@@ -69,7 +71,11 @@ class BertTextEmbedder(BertTask, keras.Model):
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class TextPooling(keras.layers.Layer):
-    """Pools states (batch, length, hidden_dim) under a mask (batch, length), in float32."""
+    """Pools states (batch, length, hidden_dim) under a mask (batch, length), in float32.
+
+    With `example_starts` (batch, examples), where the examples of packed rows begin, each
+    example is pooled by itself.
+    """
 
     def __init__(self, pooling: str = "mean", normalize: bool = False, **kwargs):
         super().__init__(dtype="float32", **kwargs)
@@ -78,22 +84,28 @@ class TextPooling(keras.layers.Layer):
         self.pooling = pooling
         self.normalize = normalize
 
-    def call(self, states, padding_mask):
-        """Return (batch, hidden_dim)."""
-        real = ops.cast(padding_mask, "float32")[:, :, None]
+    def call(self, states, padding_mask, example_starts=None):
+        """Return (batch, hidden_dim), or (batch, examples, hidden_dim) of packed rows."""
         if self.pooling == "cls":
-            pooled = states[:, 0]
-        elif self.pooling == "max":
-            pooled = ops.max(ops.where(real > 0, states, -1e30), axis=1)
-            # A row without any real piece has no maximum.
-            pooled = ops.where(ops.sum(real, axis=1) > 0, pooled, 0.0)
+            pooled = first_states(states, example_starts)
         else:
-            pooled = ops.sum(states * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)
+            pooled = self._over_pieces(states, ops.cast(padding_mask, "float32"), example_starts)
         return ops.normalize(pooled, axis=-1) if self.normalize else pooled
 
-    def compute_output_shape(self, states_shape, padding_mask_shape=None):
-        """Return (batch, hidden_dim)."""
-        return (states_shape[0], states_shape[-1])
+    def _over_pieces(self, states, real, example_starts):
+        if example_starts is not None:
+            current = current_starts(example_starts, ops.shape(states)[1])
+            same = current[:, None, :] == ops.cast(example_starts, "int32")[:, :, None]
+            real = ops.cast(same, "float32") * real[:, None, :]
+            states = states[:, None]
+        # The axis before the last one is the positions'.
+        real = real[..., None]
+        count = ops.sum(real, axis=-2)
+        if self.pooling == "mean":
+            return ops.sum(states * real, axis=-2) / ops.maximum(count, 1.0)
+        highest = ops.max(ops.where(real > 0, states, -1e30), axis=-2)
+        # A row without any real piece has no maximum.
+        return ops.where(count > 0, highest, 0.0)
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -28,18 +28,26 @@ class TextModel:
 
     preprocessor = None
     load_optimizer = False
+    # `InputRules` checks the inputs, and knows the optional ones.
+    input_spec = None
 
     # === Inputs ===
 
     def __call__(self, inputs, *args, **kwargs):
         """Run the model on a dictionary of id tensors, checked where their values are known."""
-        self.input_rules().check(inputs)
         if isinstance(inputs, dict):
-            inputs = {
-                name: x if hasattr(x, "dtype") else keras.ops.convert_to_tensor(x, "int32")
-                for name, x in inputs.items()
-            }
+            inputs = {name: x for name, x in inputs.items() if x is not None}
+        self.input_rules().check(inputs)
+        inputs = {
+            name: x if hasattr(x, "dtype") else keras.ops.convert_to_tensor(x, "int32")
+            for name, x in inputs.items()
+        }
         return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, *args, **kwargs):
+        """Run the layers on the model's inputs; those that may be left out become None."""
+        inputs = {name: inputs.get(name) for name in self.input}
+        return super().call(inputs, *args, **kwargs)
 
     def input_rules(self) -> InputRules:
         """Return what the model's inputs must be."""
@@ -49,7 +57,12 @@ class TextModel:
             "segment_ids": encoder.num_segments,
             "padding_mask": 2,
         }
-        return InputRules(frozenset(self.input), limits, encoder.max_sequence_length)
+        return InputRules(
+            names=frozenset(self.input) - {"example_starts"},
+            optional_names=frozenset(self.input) & {"example_starts"},
+            limits=limits,
+            max_length=encoder.max_sequence_length,
+        )
 
     # === Training and prediction ===
 
