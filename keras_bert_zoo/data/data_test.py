@@ -1,4 +1,4 @@
-"""Documents, next-sentence pairs, tables and vocabularies."""
+"""Documents, next-sentence pairs and tables."""
 
 import json
 
@@ -8,7 +8,6 @@ import pytest
 from keras_bert_zoo.data import next_sentence_examples, read_documents, read_table
 from keras_bert_zoo.data.pretraining import pretraining_examples, split_documents
 from keras_bert_zoo.data.tables import column
-from keras_bert_zoo.data.vocabulary import train_vocabulary
 from keras_bert_zoo.preprocessing import BertTokenizer
 
 pytestmark = pytest.mark.backend_free
@@ -271,25 +270,3 @@ def test_jsonl_keeps_line_separators_inside_a_text(tmp_path):
     text = "a\u2028b\u0085c"
     content = json.dumps({"text": text}, ensure_ascii=False) + "\n"
     assert read_table(str(written(tmp_path, "a.jsonl", content))) == {"text": [text]}
-
-
-# === Vocabularies ===
-
-
-def test_a_trained_vocabulary_begins_with_the_special_tokens():
-    texts = ["the film is fine", "The films are finer"] * 10
-    pieces = train_vocabulary(texts, size=40)
-    assert pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert len(pieces) == len(set(pieces)) <= 40
-    assert not any(letter.isupper() for piece in pieces[5:] for letter in piece)
-    tokenizer = BertTokenizer(pieces, lowercase=True)
-    assert tokenizer.unk_token_id not in tokenizer("The finer film")
-
-
-def test_a_cased_vocabulary_keeps_capitals():
-    assert "T" in train_vocabulary(["The The"], size=20, lowercase=False)
-
-
-def test_a_vocabulary_without_room_is_refused():
-    with pytest.raises(ValueError, match="Received: 5"):
-        train_vocabulary(["a"], size=5)
