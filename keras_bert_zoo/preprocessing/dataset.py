@@ -19,15 +19,20 @@ def batches(
 
     Args:
         preprocessor: has `batch(texts, y, sample_weight, example_ids, epoch)`.
-        x: a tuple of one or two columns: string tensors (examples,) or ragged piece ids.
+        x: a tuple of columns, a segment each: string tensors (examples,) or ragged piece ids.
         y, sample_weight: arrays, or nests of them, with a row an example; or None.
         batch_size: examples a batch; the last of an epoch may be smaller.
         shuffle: a new order each epoch, set by `seed` and the epoch alone.
         seed, epochs, initial_epoch: integers.
+
+    Raises:
+        ValueError: `y` or `sample_weight` has not one row an example.
     """
-    rows = {"x": x, "y": y, "sample_weight": sample_weight}
-    rows = {name: value for name, value in rows.items() if value is not None}
     size = x[0].shape[0]
+    rows = {"x": x}
+    for name, values in (("y", y), ("sample_weight", sample_weight)):
+        if values is not None:
+            rows[name] = _with_rows(values, name, size)
 
     def examples(epoch):
         order = tf.range(size, dtype=tf.int64)
@@ -47,19 +52,32 @@ def batches(
     return dataset.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
 
 
+def _with_rows(values, name, size):
+    """Return labels or weights, an array or a dictionary of arrays, as tensors of `size` rows."""
+    if isinstance(values, dict):
+        return {key: _with_rows(value, f"{name}[{key!r}]", size) for key, value in values.items()}
+    values = tf.convert_to_tensor(values)
+    if values.shape[:1] != (size,):
+        raise ValueError(
+            f"`{name}` must have one row an example. Received: shape {values.shape} for {size} "
+            "examples."
+        )
+    return values
+
+
 def map_dataset(preprocessor, dataset) -> tuple:
     """Return a dataset of texts, batched, as preprocessed batches, and a way to tell the epoch.
 
-    Elements are texts or a pair of texts, alone or as (texts, y) or (texts, y,
-    sample_weight). The second result is a function that takes an epoch's number: what is
-    masked in the passes from then on depends on it and on the example's place.
+    Elements are texts or a tuple of columns of texts, a segment each, alone or as (texts, y)
+    or (texts, y, sample_weight). The second result is a function that takes an epoch's
+    number: what is masked in the passes from then on depends on it and on the example's place.
 
     Raises:
         ValueError: the dataset is not batched.
     """
     spec = dataset.element_spec
     # A dataset of pairs and a dataset of (texts, labels) are told apart by what comes
-    # second: two string columns are a pair.
+    # second: columns of strings are all segments.
     has_y = isinstance(spec, tuple) and not all(
         isinstance(part, tf.TensorSpec) and part.dtype == tf.string for part in spec
     )

@@ -13,6 +13,8 @@ BUCKETS = (
     *range(320, 513, 64),
 )
 
+TRUNCATIONS = ("longest_first", "only_first", "only_second")
+
 
 def bucket_lengths(sequence_length: int, buckets: Sequence[int] | None = None) -> tuple[int, ...]:
     """Return the lengths a batch may be padded to, ascending, `sequence_length` the last.
@@ -30,57 +32,90 @@ def bucket_lengths(sequence_length: int, buckets: Sequence[int] | None = None) -
     return (*sorted({length for length in buckets if length < sequence_length}), sequence_length)
 
 
-def truncate_pair(first, second, budget: int):
-    """Cut two ragged batches to `budget` pieces a row together, from the ends.
-
-    The longer of the two loses a piece at a time, the second one where both are equal,
-    as the authors' code does.
-    """
-    first_length = tf.cast(first.row_lengths(), tf.int32)
-    second_length = tf.cast(second.row_lengths(), tf.int32)
-    keep_first = tf.minimum(first_length, tf.maximum(budget - second_length, (budget + 1) // 2))
-    keep_second = tf.minimum(second_length, tf.maximum(budget - first_length, budget // 2))
-    return _head(first, keep_first), _head(second, keep_second)
-
-
-def pack(first, second, *, cls_id: int, sep_id: int, pad_id: int, lengths: Sequence[int]) -> dict:
-    """Make `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]` rows of one bucket's length.
+def truncate(segments: Sequence, budget: int, truncation: str = "longest_first") -> list:
+    """Cut each row's segments to `budget` pieces together, from their ends.
 
     Args:
-        first: ragged integers (batch, pieces).
-        second: the same, or None.
-        cls_id, sep_id, pad_id: ids of the special pieces.
-        lengths: what `bucket_lengths` gave; the batch gets the first that holds all rows.
+        segments: ragged batches (batch, pieces), one or more.
+        budget: most pieces a row may keep.
+        truncation: `"longest_first"`: the longest loses a piece at a time, the last of
+            those that are equally long, which for two is the rule of the authors' code.
+            `"only_first"`, `"only_second"`: that one alone is cut.
 
     Returns:
-        `token_ids`, `segment_ids` (1 for `second` and its mark) and `padding_mask` (1 for
-        a real piece), int32 tensors (batch, length).
+        The ragged batches, cut.
+
+    Raises:
+        ValueError: the truncation is unknown, or there is no second segment to cut.
+        tf.errors.InvalidArgumentError: when it runs, if a row's other segments alone have
+            more than `budget` pieces.
     """
-    sequence_length = lengths[-1]
-    first = tf.cast(first, tf.int32)
-    if second is None:
-        first = first[:, : sequence_length - 2]
-        parts = [first]
+    check_truncation(truncation)
+    lengths = tf.stack([tf.cast(s.row_lengths(), tf.int32) for s in segments], axis=1)
+    if truncation == "longest_first":
+        keep = _longest_first(lengths, budget)
     else:
-        parts = truncate_pair(first, tf.cast(second, tf.int32), sequence_length - 3)
-    batch = first.nrows(out_type=tf.int32)
+        keep = _only_one(lengths, budget, truncation)
+    return [_head(s, keep[:, i]) for i, s in enumerate(segments)]
+
+
+def check_truncation(truncation: str) -> None:
+    """Refuse what is no way to truncate, with a ValueError that names the ways there are."""
+    if truncation not in TRUNCATIONS:
+        raise ValueError(f"`truncation` must be one of {TRUNCATIONS}. Received: {truncation!r}.")
+
+
+def pack(
+    segments: Sequence,
+    *,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int,
+    lengths: Sequence[int],
+    truncation: str = "longest_first",
+) -> dict:
+    """Make `[CLS] segment [SEP] segment [SEP] ...` rows of one bucket's length.
+
+    Args:
+        segments: ragged int32 (batch, pieces), one or more.
+        cls_id, sep_id, pad_id: ids of the special pieces.
+        lengths: what `bucket_lengths` gave; the batch gets the first that holds all rows.
+        truncation: as in `truncate`.
+
+    Returns:
+        `token_ids`, `segment_ids` (0 for the first segment and its marks, 1 for the second
+        and its mark, and so on) and `padding_mask` (1 for a real piece), int32 tensors
+        (batch, length).
+
+    Raises:
+        ValueError: the longest row has no room for the marks.
+    """
+    marks = len(segments) + 1
+    if lengths[-1] < marks:
+        raise ValueError(
+            f"`sequence_length` must hold the {marks} marks of {len(segments)} segments. "
+            f"Received: {lengths[-1]}."
+        )
+    segments = truncate(segments, lengths[-1] - marks, truncation)
+    batch = segments[0].nrows(out_type=tf.int32)
 
     def mark(piece):
         return tf.RaggedTensor.from_tensor(
-            tf.fill([batch, 1], piece), row_splits_dtype=first.row_splits.dtype
+            tf.fill([batch, 1], piece), row_splits_dtype=segments[0].row_splits.dtype
         )
 
-    rows = [mark(cls_id)]
-    for part in parts:
-        rows += [part, mark(sep_id)]
-    rows = tf.concat(rows, axis=1)
-    row_length = tf.cast(rows.row_lengths(), tf.int32)
+    rows, ends = [mark(cls_id)], [1]
+    for segment in segments:
+        rows += [segment, mark(sep_id)]
+        ends.append(ends[-1] + 1 + tf.cast(segment.row_lengths(), tf.int32))
+    row_length = ends[-1]
     length = smallest_bucket(tf.reduce_max(row_length), lengths)
-    token_ids = rows.to_tensor(pad_id, shape=tf.stack([batch, length]))
+    token_ids = tf.concat(rows, axis=1).to_tensor(pad_id, shape=tf.stack([batch, length]))
     position = tf.range(length)[None, :]
     padding_mask = tf.cast(position < row_length[:, None], tf.int32)
-    first_end = tf.cast(parts[0].row_lengths(), tf.int32) + 2
-    segment_ids = tf.cast(position >= first_end[:, None], tf.int32) * padding_mask
+    segment_ids = tf.zeros_like(padding_mask)
+    for end in ends[1:-1]:
+        segment_ids += tf.cast(position >= end[:, None], tf.int32) * padding_mask
     return {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
 
 
@@ -88,6 +123,35 @@ def smallest_bucket(longest, lengths: Sequence[int]):
     """Return the first of `lengths` that is at least `longest`, as a scalar int32 tensor."""
     longest = tf.cast(tf.maximum(longest, 1), tf.int32)
     return tf.gather(lengths, tf.searchsorted(list(lengths), [longest])[0])
+
+
+def _longest_first(lengths, budget):
+    """Return how much of each segment stays: all is cut down to one level, as if by the piece."""
+    count = lengths.shape[1]
+    # If the i shortest stay whole, the others can have this level each; the highest is right.
+    shorter = tf.cumsum(tf.sort(lengths, axis=1), axis=1, exclusive=True)
+    level = tf.reduce_max((budget - shorter) // tf.range(count, 0, -1), axis=1, keepdims=True)
+    keep = tf.minimum(lengths, level)
+    # What does not divide evenly goes to the first of those that were cut.
+    cut = tf.cast(lengths > level, tf.int32)
+    rest = budget - tf.reduce_sum(keep, axis=1, keepdims=True)
+    return keep + cut * tf.cast(tf.cumsum(cut, axis=1) <= rest, tf.int32)
+
+
+def _only_one(lengths, budget, truncation):
+    """Return how much of each segment stays if one alone is cut."""
+    number = ("only_first", "only_second").index(truncation)
+    count = lengths.shape[1]
+    if number >= count:
+        raise ValueError(f"`truncation={truncation!r}` needs a second text. Received: one.")
+    is_cut = tf.one_hot(number, count, dtype=tf.int32)
+    room = budget - tf.reduce_sum(lengths * (1 - is_cut), axis=1, keepdims=True)
+    tf.debugging.assert_non_negative(
+        room,
+        f"`truncation={truncation!r}` can't make room: a row's other texts alone have more "
+        f"than {budget} pieces, what `sequence_length` leaves beside the marks",
+    )
+    return tf.where(is_cut > 0, tf.minimum(lengths, room), lengths)
 
 
 def _head(ragged, keep):

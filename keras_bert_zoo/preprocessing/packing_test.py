@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_zoo.preprocessing.packing import bucket_lengths, pack, truncate_pair
+from keras_bert_zoo.preprocessing.packing import bucket_lengths, pack, truncate
 
 pytestmark = pytest.mark.backend_free
 
@@ -19,10 +19,16 @@ def authors_truncation(first, second, budget):
     return first, second
 
 
-def packed(first, second=None, lengths=(16,)):
-    first = tf.ragged.constant(first, tf.int32, ragged_rank=1)
-    second = None if second is None else tf.ragged.constant(second, tf.int32, ragged_rank=1)
-    rows = pack(first, second, cls_id=CLS, sep_id=SEP, pad_id=PAD, lengths=lengths)
+def truncated(rows, budget, truncation="longest_first"):
+    """Cut rows of segments; `rows` is a list of tuples of lists."""
+    columns = [tf.ragged.constant(list(c), tf.int32, 1) for c in zip(*rows, strict=True)]
+    columns = (column.to_list() for column in truncate(columns, budget, truncation))
+    return list(zip(*columns, strict=True))
+
+
+def packed(*segments, lengths=(16,), **arguments):
+    segments = [tf.ragged.constant(segment, tf.int32, ragged_rank=1) for segment in segments]
+    rows = pack(segments, cls_id=CLS, sep_id=SEP, pad_id=PAD, lengths=lengths, **arguments)
     return {name: x.numpy().tolist() for name, x in rows.items()}
 
 
@@ -30,11 +36,57 @@ def packed(first, second=None, lengths=(16,)):
 def test_pairs_are_cut_as_the_authors_loop_cuts_them(budget):
     lengths = np.random.default_rng(budget).integers(0, 15, (500, 2))
     pairs = [(list(range(n)), list(range(100, 100 + m))) for n, m in lengths]
-    columns = [tf.ragged.constant(list(c), tf.int32) for c in zip(*pairs, strict=True)]
-    first, second = (part.to_list() for part in truncate_pair(*columns, budget))
-    assert list(zip(first, second, strict=True)) == [
-        authors_truncation(*pair, budget) for pair in pairs
-    ]
+    assert truncated(pairs, budget) == [authors_truncation(*pair, budget) for pair in pairs]
+
+
+@pytest.mark.parametrize("segments", [1, 3, 5])
+@pytest.mark.parametrize("budget", [0, 1, 6, 13, 40])
+def test_the_longest_segment_loses_a_piece_at_a_time(segments, budget):
+    lengths = np.random.default_rng(budget).integers(0, 15, (300, segments))
+    rows = [tuple(list(range(n)) for n in row) for row in lengths]
+    expected = []
+    for row in rows:
+        row = [list(segment) for segment in row]
+        while sum(map(len, row)) > budget:
+            longest = max(map(len, row))
+            last = max(i for i, segment in enumerate(row) if len(segment) == longest)
+            row[last].pop()
+        expected.append(tuple(row))
+    assert truncated(rows, budget) == expected
+
+
+def test_only_the_named_segment_is_cut():
+    rows = [([1, 2, 3, 4], [5, 6, 7], [8]), ([1], [5], [])]
+    assert truncated(rows, 5, "only_first") == [([1], [5, 6, 7], [8]), rows[1]]
+    assert truncated(rows, 5, "only_second") == [([1, 2, 3, 4], [], [8]), rows[1]]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+def test_a_segment_that_cannot_make_room_is_an_error(compiled):
+    call = tf.function(truncate) if compiled else truncate
+    columns = [tf.ragged.constant([[1], [1]]), tf.ragged.constant([[1], [1, 2, 3]])]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="other texts alone have"):
+        call(columns, 2, "only_first")
+
+
+def test_a_wrong_truncation_is_named():
+    with pytest.raises(ValueError, match="longest_first.*'longest'"):
+        packed([[7]], truncation="longest")
+    with pytest.raises(ValueError, match="only_second.*needs a second text"):
+        packed([[7]], truncation="only_second")
+
+
+def test_segments_count_from_zero():
+    assert packed([[7, 8]], [[]], [[5]], lengths=(8,)) == {
+        "token_ids": [[CLS, 7, 8, SEP, SEP, 5, SEP, PAD]],
+        "segment_ids": [[0, 0, 0, 0, 1, 2, 2, 0]],
+        "padding_mask": [[1, 1, 1, 1, 1, 1, 1, 0]],
+    }
+
+
+def test_a_row_without_room_for_the_marks_is_refused():
+    with pytest.raises(ValueError, match="4 marks of 3 segments. Received: 3"):
+        packed([[7]], [[7]], [[7]], lengths=(3,))
 
 
 def test_one_text_has_two_marks_and_the_first_segment():
@@ -54,16 +106,16 @@ def test_the_second_text_and_its_mark_are_the_second_segment():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "token_ids", "segment_ids"),
+    ("segments", "token_ids", "segment_ids"),
     [
-        ([[7]], [[]], [CLS, 7, SEP, SEP], [0, 0, 0, 1]),
-        ([[]], [[7]], [CLS, SEP, 7, SEP], [0, 0, 1, 1]),
-        ([[]], [[]], [CLS, SEP, SEP, PAD], [0, 0, 1, 0]),
-        ([[]], None, [CLS, SEP, PAD, PAD], [0, 0, 0, 0]),
+        (([[7]], [[]]), [CLS, 7, SEP, SEP], [0, 0, 0, 1]),
+        (([[]], [[7]]), [CLS, SEP, 7, SEP], [0, 0, 1, 1]),
+        (([[]], [[]]), [CLS, SEP, SEP, PAD], [0, 0, 1, 0]),
+        (([[]],), [CLS, SEP, PAD, PAD], [0, 0, 0, 0]),
     ],
 )
-def test_empty_texts_keep_their_marks(first, second, token_ids, segment_ids):
-    rows = packed(first, second, lengths=(4,))
+def test_empty_texts_keep_their_marks(segments, token_ids, segment_ids):
+    rows = packed(*segments, lengths=(4,))
     assert rows["token_ids"] == [token_ids]
     assert rows["segment_ids"] == [segment_ids]
     assert rows["padding_mask"] == [[int(piece != PAD) for piece in token_ids]]

@@ -5,24 +5,34 @@ from numbers import Integral
 
 import keras
 
+from keras_bert_zoo.layers.common import check_positive_int
+from keras_bert_zoo.preprocessing.dataset import batches
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 from keras_bert_zoo.preprocessing.masking import MaskedLMMasker
-from keras_bert_zoo.preprocessing.packing import bucket_lengths, pack
+from keras_bert_zoo.preprocessing.packing import bucket_lengths, check_truncation, pack
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
+from keras_bert_zoo.preprocessing.windows import slide
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class BertPreprocessor:
     """Tokenises and packs: `[CLS] text [SEP]`, or `[CLS] first [SEP] second [SEP]` for a pair.
 
+    Each further text is a segment more, as many as the model has.
+
     Args:
         tokenizer: a `BertTokenizer`.
-        sequence_length: most pieces in a row, marks included; a longer text is cut at its
-            end, a longer pair a piece at a time from the longer of the two.
+        sequence_length: most pieces in a row, marks included; longer rows are truncated.
         buckets: lengths that batches are padded to, the smallest that fits; the default
             keeps both the padding and the number of shapes small. `[]` pads every batch
             to `sequence_length`.
+        truncation: `"longest_first"`, the longest of the texts loses a piece at a time from
+            its end, the last of those that are equally long (Devlin et al. 2018, in their
+            code); or `"only_first"` or `"only_second"`, that one alone.
+
+    Raises:
+        ValueError: an argument is out of range.
 
     Example:
         >>> tokenizer = BertTokenizer(
@@ -38,7 +48,9 @@ class BertPreprocessor:
         tokenizer: BertTokenizer,
         sequence_length: int = 512,
         buckets: Sequence[int] | None = None,
+        truncation: str = "longest_first",
     ):
+        check_truncation(truncation)
         if not isinstance(sequence_length, Integral) or sequence_length < 3:
             raise ValueError(
                 "`sequence_length` must be an integer of at least 3, room for [CLS], a piece and "
@@ -47,15 +59,16 @@ class BertPreprocessor:
         self.tokenizer = tokenizer
         self.sequence_length = int(sequence_length)
         self.buckets = None if buckets is None else list(buckets)
+        self.truncation = truncation
         self._lengths = bucket_lengths(sequence_length, buckets)
 
-    def __call__(self, first, second=None) -> dict:
-        """Return the inputs of a batch of texts, or of pairs.
+    def __call__(self, first, second=None, *more) -> dict:
+        """Return the inputs of a batch of texts, of pairs, or of texts of more segments.
 
         Args:
             first: a string, a list or array of strings, a string tensor, or ragged piece
-                ids (batch, pieces); a tuple of two of them is a pair.
-            second: the pairs' second texts, or None.
+                ids (batch, pieces); a tuple of them is (first, second, *more).
+            second, *more: the second texts and those behind them, in the same forms.
 
         Returns:
             `token_ids`, `segment_ids` and `padding_mask`, integer tensors (batch, length)
@@ -65,27 +78,121 @@ class BertPreprocessor:
             ValueError: a text is not a string, named by its index; the columns' lengths
                 differ.
         """
-        columns = text_columns(first if second is None else (first, second))
+        columns = _columns(first, second, *more)
         inputs, _, _ = self.batch(columns, example_ids=_example_ids(columns))
         return _to_backend(inputs)
+
+    def windows(self, first, second=None, stride: int = 128, first_length: int = 64) -> dict:
+        """Return overlapping windows that show all of long texts (Devlin et al. 2018, SQuAD).
+
+        Each row is `[CLS] first [SEP] window of second [SEP]`, or `[CLS] window of first
+        [SEP]` where there is no second. An empty text has one window.
+
+        Args:
+            first: questions, in a form that a call takes; of each at most `first_length`
+                pieces stay.
+            second: the passages, or None for windows over `first`.
+            stride: pieces from a window's start to that of the next.
+            first_length: an integer, of no effect without `second`.
+
+        Returns:
+            What a call returns, a row a window, and integer tensors: `example_ids`
+            (windows,), which of the texts a window is of; `window_starts` (windows,), the
+            place in its text of a window's first piece; `piece_places` (windows, length),
+            the place in the text of the piece that stands there, -1 where none of it does;
+            `max_context` (windows, length), 1 in the one window that shows a piece in most
+            context.
+
+        Raises:
+            ValueError: `stride` or `first_length` is not a positive integer.
+            tf.errors.InvalidArgumentError: a question leaves no room for its passage.
+
+        Example:
+            >>> tokenizer = BertTokenizer(
+            ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"], lowercase=True)
+            >>> preprocessor = BertPreprocessor(tokenizer, sequence_length=8)
+            >>> windows = preprocessor.windows(["b"], ["a a a a a a b"], stride=2)
+            >>> keras.ops.convert_to_numpy(windows["token_ids"]).tolist()
+            [[2, 6, 3, 5, 5, 5, 5, 3], [2, 6, 3, 5, 5, 5, 5, 3], [2, 6, 3, 5, 5, 6, 3, 0]]
+        """
+        check_positive_int(stride=stride, first_length=first_length)
+        columns = _columns(first, second)
+        if len(columns) > 2:
+            raise ValueError(f"`windows` takes one text or two. Received: {len(columns)}.")
+        rows = slide(
+            self._pieces(columns),
+            **self._layout(),
+            stride=int(stride),
+            first_length=int(first_length),
+        )
+        return _to_backend(rows)
+
+    def dataset(
+        self,
+        x,
+        y=None,
+        sample_weight=None,
+        *,
+        batch_size: int = 32,
+        shuffle: bool = False,
+        seed: int = 0,
+        epochs: int = 1,
+    ):
+        """Return the batches that `fit` would make of texts, as a `tf.data.Dataset`.
+
+        Args:
+            x: texts, or a tuple of columns of them, as a call takes them.
+            y, sample_weight: arrays, or dictionaries of them, with a row a text; or None.
+            batch_size: texts a batch; the last of an epoch may be smaller.
+            shuffle: a new order each epoch, set by `seed` and the epoch alone.
+            seed, epochs: integers. All epochs follow one another.
+
+        Returns:
+            A data set of inputs, of (inputs, y), or of (inputs, y, sample_weight).
+
+        Raises:
+            TypeError: a text is not a string, named by its index.
+            ValueError: `y` or `sample_weight` has not one row a text.
+
+        Example:
+            >>> tokenizer = BertTokenizer(
+            ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"], lowercase=True)
+            >>> preprocessor = BertPreprocessor(tokenizer, sequence_length=16)
+            >>> for inputs, y in preprocessor.dataset(["a", "b a"], [0, 1], batch_size=2):
+            ...     print(inputs["token_ids"].numpy().tolist(), y.numpy().tolist())
+            [[2, 5, 3, 0, 0, 0, 0, 0], [2, 6, 5, 3, 0, 0, 0, 0]] [0, 1]
+        """
+        check_positive_int(batch_size=batch_size)
+        made = batches(
+            self,
+            text_columns(x),
+            y,
+            sample_weight,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            epochs=epochs,
+        )
+        return made.map(keras.utils.pack_x_y_sample_weight)
 
     def batch(self, columns: tuple, y=None, sample_weight=None, *, example_ids, epoch=0) -> tuple:
         """Return (inputs, y, sample_weight) of one batch as TensorFlow tensors."""
         return self.pack(*columns), y, sample_weight
 
-    def pack(self, first, second=None) -> dict:
-        """Return the packed rows of string tensors or of ragged piece ids."""
-        return pack(
-            self._pieces(first),
-            None if second is None else self._pieces(second),
-            cls_id=self.tokenizer.cls_token_id,
-            sep_id=self.tokenizer.sep_token_id,
-            pad_id=self.tokenizer.pad_token_id,
-            lengths=self._lengths,
-        )
+    def pack(self, *columns) -> dict:
+        """Return the packed rows of string tensors or of ragged piece ids, a column a segment."""
+        return pack(self._pieces(columns), **self._layout(), truncation=self.truncation)
 
-    def _pieces(self, column):
-        return self.tokenizer(column) if column.dtype == tf.string else column
+    def _pieces(self, columns):
+        return [self.tokenizer(c) if c.dtype == tf.string else _as_pieces(c) for c in columns]
+
+    def _layout(self):
+        return {
+            "cls_id": self.tokenizer.cls_token_id,
+            "sep_id": self.tokenizer.sep_token_id,
+            "pad_id": self.tokenizer.pad_token_id,
+            "lengths": self._lengths,
+        }
 
     def get_config(self) -> dict:
         """Return the constructor's arguments."""
@@ -93,6 +200,7 @@ class BertPreprocessor:
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "sequence_length": self.sequence_length,
             "buckets": self.buckets,
+            "truncation": self.truncation,
         }
 
     @classmethod
@@ -144,18 +252,19 @@ class BertMaskedLMPreprocessor(BertPreprocessor):
         tokenizer: BertTokenizer,
         sequence_length: int = 512,
         buckets: Sequence[int] | None = None,
+        truncation: str = "longest_first",
         **masking,
     ):
-        super().__init__(tokenizer, sequence_length, buckets)
+        super().__init__(tokenizer, sequence_length, buckets, truncation)
         self.masker = MaskedLMMasker(tokenizer, **masking)
 
-    def __call__(self, first, second=None) -> dict:
+    def __call__(self, first, second=None, *more) -> dict:
         """Return the inputs of a batch of texts, masked."""
-        return self.masked_example(first, second)[0]
+        return self.masked_example(first, second, *more)[0]
 
-    def masked_example(self, first, second=None, epoch: int = 0) -> tuple:
+    def masked_example(self, first, second=None, *more, epoch: int = 0) -> tuple:
         """Return (inputs, labels, weights) of a batch of texts, masked as in that epoch."""
-        columns = text_columns(first if second is None else (first, second))
+        columns = _columns(first, second, *more)
         inputs, labels, weights = self._masked(columns, _example_ids(columns), epoch)
         if tf.executing_eagerly():
             empty = tf.where(tf.reduce_sum(weights, axis=1) == 0)[:, 0].numpy().tolist()
@@ -206,8 +315,17 @@ class BertPretrainerPreprocessor(BertMaskedLMPreprocessor):
         )
 
 
+def _columns(first, second, *more):
+    return text_columns(first if second is None and not more else (first, second, *more))
+
+
+def _as_pieces(ids):
+    """Return ragged ids in the types that the tokenizer gives."""
+    return tf.cast(ids, tf.int32).with_row_splits_dtype(tf.int64)
+
+
 def _example_ids(columns):
-    return tf.range(tf.shape(columns[0])[0] if hasattr(columns[0], "shape") else len(columns[0]))
+    return tf.range(tf.shape(columns[0])[0])
 
 
 def _to_backend(tensors):

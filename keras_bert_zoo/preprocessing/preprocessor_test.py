@@ -64,10 +64,41 @@ def test_an_empty_or_blank_text_is_an_example(blank):
 
 def test_a_pair_is_two_segments_however_it_is_given():
     preprocessor = BertPreprocessor(TOKENIZER, 8)
-    for inputs in (preprocessor(["a b"], ["c"]), preprocessor((["a b"], ["c"]))):
+    for inputs in (
+        preprocessor(["a b"], ["c"]),
+        preprocessor((["a b"], ["c"])),
+        preprocessor(("a b", "c")),
+        preprocessor("a b", "c"),
+        preprocessor([[A, B]], tf.ragged.constant([[C]], row_splits_dtype=tf.int32)),
+    ):
         assert token_ids(inputs) == [[CLS, A, B, SEP, C, SEP, PAD, PAD]]
         segments = keras.ops.convert_to_numpy(inputs["segment_ids"]).tolist()
         assert segments == [[0, 0, 0, 0, 1, 1, 0, 0]]
+
+
+def test_every_further_text_is_a_segment_more():
+    preprocessor = BertPreprocessor(TOKENIZER, 8, buckets=[])
+    for inputs in (preprocessor("a", "b", "c"), preprocessor(("a", "b", "c"))):
+        assert token_ids(inputs) == [[CLS, A, SEP, B, SEP, C, SEP, PAD]]
+        segments = keras.ops.convert_to_numpy(inputs["segment_ids"]).tolist()
+        assert segments == [[0, 0, 0, 1, 1, 2, 2, 0]]
+    with pytest.raises(TypeError, match=r"x\[1\].*None"):
+        preprocessor("a", None, "c")
+
+
+def test_the_truncation_is_the_one_asked_for():
+    pair = ("a a a a", "b b b b")
+    rows = {
+        truncation: token_ids(BertPreprocessor(TOKENIZER, 9, truncation=truncation)(pair))[0]
+        for truncation in ("longest_first", "only_first", "only_second")
+    }
+    assert rows == {
+        "longest_first": [CLS, A, A, A, SEP, B, B, B, SEP],
+        "only_first": [CLS, A, A, SEP, B, B, B, B, SEP],
+        "only_second": [CLS, A, A, A, A, SEP, B, B, SEP],
+    }
+    with pytest.raises(ValueError, match="truncation"):
+        BertPreprocessor(TOKENIZER, 9, truncation="longest")
 
 
 @pytest.mark.parametrize(
@@ -88,11 +119,36 @@ def test_what_is_no_text_is_refused_with_its_index(texts, message):
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [((["a", "b"], ["c"]), "2 and 1"), ((["a"], ["b"], ["c"]), "tuple of 3")],
+    [
+        ((["a", "b"], ["c"]), "2 and 1"),
+        ((["a"], ["b"], ["c", "d"]), "1 and 1 and 2"),
+        ((), r"\(\)"),
+    ],
 )
 def test_columns_that_do_not_fit_are_refused(texts, message):
     with pytest.raises(ValueError, match=message):
         text_columns(texts)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([["a"], ["b"]], r"x\[0\].*tuple of two columns"),
+        ([("a", "b")], r"x\[0\].*tuple of two columns"),
+        ([[A], None], r"x\[1\].*None"),
+        ([[A], [1.0]], r"x\[1\].*1.0"),
+        ([[A], [[B]]], r"x\[1\]"),
+    ],
+    ids=["rows of texts", "tuples of texts", "none", "float", "nested"],
+)
+def test_what_is_no_list_of_ids_is_refused_with_its_index(ids, message):
+    with pytest.raises(TypeError, match=message):
+        text_columns(ids)
+
+
+def test_an_empty_list_of_ids_is_an_example():
+    inputs = BertPreprocessor(TOKENIZER, 4)([[A, B], []])
+    assert token_ids(inputs) == [[CLS, A, B, SEP], [CLS, SEP, PAD, PAD]]
 
 
 @pytest.mark.parametrize("sequence_length", [2, 0, -1, 8.0, None])
@@ -114,14 +170,15 @@ def test_a_preprocessor_is_saved_with_its_switches():
         TOKENIZER.vocabulary, lowercase=True, strip_accents=False, split_on_cjk=False
     )
     for preprocessor in (
-        BertTextClassifierPreprocessor(tokenizer, 10, buckets=[5]),
-        BertMaskedLMPreprocessor(tokenizer, 10, buckets=[5], seed=3, mask_selection_rate=0.3),
+        BertTextClassifierPreprocessor(tokenizer, 10, [5], "only_first"),
+        BertMaskedLMPreprocessor(tokenizer, 10, [5], "only_first", seed=3, mask_selection_rate=0.3),
     ):
         config = keras.saving.serialize_keras_object(preprocessor)
         loaded = keras.saving.deserialize_keras_object(config)
         assert type(loaded) is type(preprocessor)
         assert loaded.get_config() == preprocessor.get_config()
         assert (loaded.sequence_length, loaded.buckets) == (10, [5])
+        assert loaded.truncation == "only_first"
         assert loaded.tokenizer.strip_accents is False
         assert loaded.tokenizer.split_on_cjk is False
 
@@ -247,8 +304,9 @@ def test_batches_are_padded_to_their_own_bucket():
         ((["a", "b"], [3, 4]), [0, 0], [3, 4]),
         ((["a", "b"], ["c", "c"]), [0, 1], None),
         (((["a", "b"], ["c", "c"]), [3, 4]), [0, 1], [3, 4]),
+        ((["a", "b"], ["c", "c"], ["b", "b"]), [0, 1, 2], None),
     ],
-    ids=["texts", "labelled", "pairs", "labelled pairs"],
+    ids=["texts", "labelled", "pairs", "labelled pairs", "triples"],
 )
 def test_a_data_set_of_texts_is_understood(elements, segments, labels):
     elements = elements[0] if len(elements) == 1 else elements
@@ -262,3 +320,30 @@ def test_a_data_set_that_is_not_batched_is_refused():
     dataset = tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1]))
     with pytest.raises(ValueError, match="batched"):
         map_dataset(BertPreprocessor(TOKENIZER, 8), dataset)
+
+
+@pytest.mark.parametrize("name", ["y", "sample_weight"])
+def test_labels_for_other_rows_are_refused(name):
+    preprocessor = BertPreprocessor(TOKENIZER, 8)
+    with pytest.raises(ValueError, match=rf"`{name}`.*\(3,\) for 2 examples"):
+        preprocessor.dataset(["a", "b"], **{"y": [0, 1], name: [0, 1, 0]})
+
+
+def test_a_data_set_has_the_elements_that_keras_knows():
+    preprocessor = BertPreprocessor(TOKENIZER, 8)
+    texts = ["a", "b", "c"]
+    (inputs,) = preprocessor.dataset(texts)
+    assert inputs["token_ids"].numpy()[:, 1].tolist() == [A, B, C]
+    ((_, y, sample_weight),) = preprocessor.dataset(texts, {"kind": [3, 4, 5]}, [1.0, 0.5, 0.0])
+    assert y["kind"].numpy().tolist() == [3, 4, 5]
+    assert sample_weight.numpy().tolist() == [1.0, 0.5, 0.0]
+
+
+def test_a_data_set_is_shuffled_anew_each_epoch():
+    preprocessor = BertPreprocessor(TOKENIZER, 8)
+    dataset = preprocessor.dataset(
+        ["a"] * 10, list(range(10)), batch_size=10, shuffle=True, epochs=2, seed=3
+    )
+    first, second = (y.numpy().tolist() for _, y in dataset)
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second

@@ -1,42 +1,44 @@
 """What a user may call texts, checked, as tensors of strings or of piece ids."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 
+_ROW_TYPES = list | tuple | np.ndarray
+
 
 def text_columns(x: Any, name: str = "x") -> tuple:
-    """Return texts, or a pair of columns of texts, as a tuple of one or two tensors.
+    """Return texts, or columns of texts that belong together, as a tuple of tensors.
 
     Args:
         x: a string; a list, array, series or tensor of strings; piece ids, a list of lists
-            or a ragged tensor; or a tuple of two of these, which is a pair and never (x,
-            labels).
+            or a ragged tensor; or a tuple of these, a column a segment: (first, second) is
+            a pair and never (x, labels).
         name: what to call `x` in an error.
 
     Raises:
         TypeError: a text is not a string; its index is named.
-        ValueError: the columns differ in length, or there are more than two.
+        ValueError: the columns differ in length, or there are none.
 
     Example:
         >>> [column.shape[0] for column in text_columns((["a", "b"], ["c", "d"]))]
         [2, 2]
     """
     columns = x if isinstance(x, tuple) else (x,)
-    if len(columns) not in (1, 2):
-        raise ValueError(
-            f"`{name}` must be texts or a pair (first, second). Received a tuple of {len(columns)}."
-        )
+    if not columns:
+        raise ValueError(f"`{name}` must be texts or a tuple (first, second). Received: ().")
     names = [name] if len(columns) == 1 else [f"{name}[{i}]" for i in range(len(columns))]
     columns = tuple(_column(c, n) for c, n in zip(columns, names, strict=True))
-    sizes = [column.shape[0] for column in columns]
+    # Inside a graph a size may not be known yet, which is None.
+    sizes = [column.shape[0] for column in columns if column.shape[0] is not None]
     if len(set(sizes)) > 1:
         raise ValueError(
-            f"The two columns of `{name}` must be equally long. Received: {sizes[0]} and "
-            f"{sizes[1]} texts."
+            f"The columns of `{name}` must be equally long. Received: "
+            f"{' and '.join(map(str, sizes))} texts."
         )
     return columns
 
@@ -87,22 +89,22 @@ def received(value: Any) -> str:
 
 
 def _column(texts, name):
-    if tf.is_tensor(texts) and texts.dtype.is_integer and isinstance(texts, tf.RaggedTensor):
+    if isinstance(texts, tf.RaggedTensor) and texts.dtype.is_integer and texts.shape.rank == 2:
         return texts
-    if isinstance(texts, list | tuple) and len(texts) and isinstance(texts[0], list | np.ndarray):
+    if isinstance(texts, list | tuple) and len(texts) and isinstance(texts[0], _ROW_TYPES):
         return _ragged_ids(texts, name)
     return string_tensor(texts, name)[0]
 
 
 def _ragged_ids(rows, name):
-    values = np.concatenate([np.asarray(row) for row in rows]) if any(map(len, rows)) else []
-    values = np.asarray(values, dtype=None if len(values) else "int32")
-    if values.dtype.kind not in "iu":
-        raise TypeError(
-            f"`{name}` must hold texts, or lists of integer piece ids. Received lists of "
-            f"{values.dtype.name}."
-        )
-    return tf.RaggedTensor.from_row_lengths(values.astype("int32"), [len(row) for row in rows])
+    for index, row in enumerate(rows):
+        if not isinstance(row, _ROW_TYPES) or not all(isinstance(i, Integral) for i in row):
+            raise TypeError(
+                f"`{name}[{index}]` must be a list of integer piece ids. A pair of texts "
+                f"is a tuple of two columns, (first texts, second texts). {received(row)}"
+            )
+    values = [int(piece) for row in rows for piece in row]
+    return tf.RaggedTensor.from_row_lengths(tf.constant(values, tf.int32), [len(r) for r in rows])
 
 
 def _encode(text):
