@@ -8,10 +8,11 @@ weights and the optimiser's state in Keras's own weights file, so every backend 
 import json
 import os
 import pathlib
-import shutil
-import tempfile
 
 import keras
+
+from keras_bert_zoo.models import whole_folder
+from keras_bert_zoo.models.whole_folder import written_whole
 
 FORMAT = "keras_bert_zoo preset"
 VERSION = 1
@@ -31,11 +32,7 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
     Raises:
         ValueError: `folder` exists and holds something else.
     """
-    folder = check_free(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside its place and then moved there, so that a reader never sees half a preset.
-    building = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with written_whole(check_free(folder)) as building:
         config = {
             "format": FORMAT,
             "version": VERSION,
@@ -48,11 +45,6 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
         text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
         (building / "config.json").write_text(text, encoding="utf-8")
         model.save_weights(building / "model.weights.h5")
-        building.chmod(0o777 & ~_umask())
-        _replace(folder, building)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
 
 
 def check_free(folder: str | os.PathLike) -> pathlib.Path:
@@ -61,37 +53,7 @@ def check_free(folder: str | os.PathLike) -> pathlib.Path:
     Raises:
         ValueError: it exists and holds something else than a preset.
     """
-    folder = pathlib.Path(folder).resolve()
-    free = not folder.exists() or (
-        folder.is_dir() and (is_preset(folder) or not any(folder.iterdir()))
-    )
-    if not free:
-        raise ValueError(
-            f"`folder` must be new, empty or a preset of this package. Received: {str(folder)!r}, "
-            "which holds something else."
-        )
-    return folder
-
-
-def _replace(folder, building):
-    """Put `building` in the place of `folder`; what stood there comes back if that fails."""
-    if not folder.exists():
-        building.rename(folder)
-        return
-    old = pathlib.Path(f"{building}.old")
-    folder.rename(old)
-    try:
-        building.rename(folder)
-    except BaseException:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old)
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    return whole_folder.check_free(folder, is_preset, "a preset of this package")
 
 
 def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> keras.Model:

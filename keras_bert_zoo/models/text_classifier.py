@@ -98,6 +98,19 @@ class BertTextClassifier(BertTask, keras.Model):
         loss, metric = _LOSSES[self.activation]
         return {"loss": loss(), "weighted_metrics": [metric(name="accuracy")]}
 
+    def serving_outputs(self, outputs) -> dict:
+        """Return probabilities, and the likeliest class's name; or the number regressed."""
+        if self.activation is None and self.num_classes == 1:
+            return {"value": outputs[:, 0]}
+        if self.activation is None:
+            outputs = keras.ops.softmax(outputs)
+        served = {"probabilities": outputs}
+        if self.class_names is not None and self.activation != "sigmoid":
+            served["labels"] = keras.ops.take(
+                self.class_names, keras.ops.argmax(outputs, axis=-1), axis=0
+            )
+        return served
+
     def get_config(self):
         """Return the constructor's arguments."""
         return {

@@ -7,9 +7,10 @@ import numpy as np
 from keras import ops
 
 from keras_bert_zoo.layers.common import check_positive_int
-from keras_bert_zoo.models import preset_folder
+from keras_bert_zoo.models import preset_folder, whole_folder
 from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
+from keras_bert_zoo.preprocessing.serving import save_strings_model
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
 
@@ -202,9 +203,11 @@ class TextModel:
         size = columns[0].shape[0]
         if not size:
             raise ValueError("`x` holds no texts.")
-        if len(columns) == 2 and self.input_rules().limits["segment_ids"] < 2:
+        segments = self.input_rules().limits["segment_ids"]
+        if len(columns) > segments:
             raise ValueError(
-                "A pair of texts needs two segments; the backbone's `num_segments` is 1."
+                f"{len(columns)} texts an example need as many segments; the backbone's "
+                f"`num_segments` is {segments}."
             )
         y, sample_weight = (
             _rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))
@@ -305,6 +308,43 @@ class TextModel:
             ValueError: `folder` exists and is not a preset of this package.
         """
         preset_folder.write(self, folder)
+
+    def export(self, filepath, format="tf_saved_model", *, pairs=False, **kwargs):
+        """Export for serving, as `keras.Model.export` does; a SavedModel takes strings.
+
+        With a preprocessor, the SavedModel's `serve(texts)`, or `serve(first, second)` with
+        `pairs=True`, tokenises too and returns a dictionary: `probabilities` of a
+        classifier, with `labels` where its classes have names, else the model's outputs.
+        A process that loads it needs tensorflow and tensorflow_text alone. The folder appears
+        whole or not at all.
+
+        Raises:
+            ValueError: the backend is not TensorFlow; or `filepath` holds something else than
+                a SavedModel.
+        """
+        if self.preprocessor is None or format != "tf_saved_model":
+            return super().export(filepath, format, **kwargs)
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                "A SavedModel that takes strings is made on the TensorFlow backend. Received: "
+                f"KERAS_BACKEND={keras.backend.backend()}. Save the model with `save_to_preset`, "
+                "and under KERAS_BACKEND=tensorflow load it with `from_preset` and export it."
+            )
+        folder = whole_folder.check_free(
+            filepath, lambda folder: (folder / "saved_model.pb").exists(), "a SavedModel"
+        )
+        with whole_folder.written_whole(folder) as building:
+            save_strings_model(
+                building,
+                self.preprocessor,
+                lambda inputs: self.serving_outputs(self(inputs, training=False)),
+                [variable.value for variable in self.variables],
+                pairs,
+            )
+
+    def serving_outputs(self, outputs) -> dict:
+        """Return the model's outputs under the names that they are served by."""
+        return outputs if isinstance(outputs, dict) else {"outputs": outputs}
 
 
 class BertTask(TextModel):
