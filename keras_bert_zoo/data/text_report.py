@@ -222,7 +222,7 @@ def _checked_rows(columns):
         for name, text in zip(names, row, strict=True):
             if text is _MISSING:
                 raise ValueError(
-                    f"The columns of `texts` must be equally long. `{name}` has {index} texts only."
+                    f"The columns of `texts` must be equally long. `{name}` ends after {index}."
                 )
             if not isinstance(text, str):
                 raise TypeError(f"`{name}[{index}]` must be a string. {received(text)}")
