@@ -15,15 +15,15 @@ def pretraining_examples(
     duplicates: int = 1,
     seed: int = 0,
 ) -> tuple[tuple[list, list], np.ndarray]:
-    """Return ((first, second), is_random): lists of piece ids, and labels (examples,) of 0 or 1.
+    """Return ((first, second), labels): lists of piece ids, and labels (examples,) of 0 or 1.
 
     `documents` are lists of sentences; the other arguments are those of
     `next_sentence_examples`.
     """
     pieces = tokenize_documents(documents, tokenizer)
     examples = next_sentence_examples(pieces, sequence_length, duplicates=duplicates, seed=seed)
-    first, second, is_random = zip(*examples, strict=True)
-    return (list(first), list(second)), np.array(is_random)
+    first, second, labels = zip(*examples, strict=True)
+    return (list(first), list(second)), np.array(labels)
 
 
 def tokenize_documents(documents: Sequence[Sequence[str]], tokenizer) -> list[list[list[int]]]:

@@ -1,0 +1,94 @@
+"""Tables of texts and labels."""
+
+import json
+
+import pytest
+
+from keras_bert_zoo.data import read_table
+from keras_bert_zoo.data.tables import column
+
+pytestmark = pytest.mark.backend_free
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "table"),
+    [
+        (
+            "quoted.csv",
+            'text,label\n"a, ""b""\nc",1\nplain,0\n',
+            {"text": ['a, "b"\nc', "plain"], "label": ["1", "0"]},
+        ),
+        (
+            "plain.tsv",
+            'text\tlabel\n"unbalanced\t1\na, b\t0\n',
+            {"text": ['"unbalanced', "a, b"], "label": ["1", "0"]},
+        ),
+        (
+            "objects.jsonl",
+            '{"text": "caf\\u00e9", "label": 1}\n\n{"label": 0.5, "text": ""}\n',
+            {"text": ["café", ""], "label": [1, 0.5]},
+        ),
+        ("bom.csv", "\ufefftext,label\na,1\n", {"text": ["a"], "label": ["1"]}),
+        ("bom.tsv", "\ufefftext\tlabel\na\t1\n", {"text": ["a"], "label": ["1"]}),
+        ("bom.jsonl", '\ufeff{"text": "a"}\n', {"text": ["a"]}),
+        ("crlf.csv", "text,label\r\na,1\r\nb,0\r\n", {"text": ["a", "b"], "label": ["1", "0"]}),
+        ("crlf.tsv", "text\tlabel\r\na\t1\r\nb\t0", {"text": ["a", "b"], "label": ["1", "0"]}),
+        ("crlf.jsonl", '{"text": "a"}\r\n{"text": "b"}\r\n', {"text": ["a", "b"]}),
+    ],
+)
+def test_tables_are_read(tmp_path, name, content, table):
+    assert read_table(str(written(tmp_path, name, content))) == table
+
+
+def test_a_field_of_a_long_document_is_read(tmp_path):
+    path = written(tmp_path, "long.csv", "text,label\n" + "a" * 200_000 + ",1\n")
+    assert len(read_table(str(path))["text"][0]) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("ragged.csv", "text,label\na,1\nb,0,1\n", "3 .*3 fields.*2"),
+        ("ragged.tsv", "text\tlabel\na\t1\nb\n", "3 .*1 fields.*2"),
+        ("ragged.jsonl", '{"text": "a"}\n{"label": 1}\n', "Line 2"),
+        ("unclosed.csv", 'text,label\n"a,1\n', "unclosed"),
+        ("twice.tsv", "text\ttext\na\tb\n", "text"),
+        ("broken.jsonl", '{"text": "a"}\n\n{"text"\n', "Line 3"),
+        ("list.jsonl", "[1, 2]\n", "Line 1"),
+        ("empty.csv", "", "empty"),
+        ("header.csv", "text,label\n", "no rows"),
+        ("empty.tsv", "", "empty"),
+        ("empty.jsonl", "\n", "empty"),
+        ("latin.csv", "text\ncafé\n".encode("latin-1"), "not UTF-8"),
+        ("table.xlsx", "", r"\.csv"),
+    ],
+)
+def test_broken_tables_are_refused(tmp_path, name, content, message):
+    path = written(tmp_path, name, content)
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(str(path))
+    assert name in str(error.value)
+
+
+def test_a_missing_table_is_named():
+    with pytest.raises(ValueError, match=r"none\.csv"):
+        read_table("none.csv")
+
+
+def test_a_missing_column_is_named_beside_those_there_are():
+    table = {"sentence": ["a"], "label": ["1"]}
+    assert column(table, "label", "train.csv") == ["1"]
+    with pytest.raises(ValueError, match=r"train\.csv.*'text'.*'sentence', 'label'"):
+        column(table, "text", "train.csv")
+
+
+def test_jsonl_keeps_line_separators_inside_a_text(tmp_path):
+    text = "a\u2028b\u0085c"
+    content = json.dumps({"text": text}, ensure_ascii=False) + "\n"
+    assert read_table(str(written(tmp_path, "a.jsonl", content))) == {"text": [text]}
