@@ -9,6 +9,7 @@ from keras_bert_zoo.preprocessing.preprocessor import (
     BertTextClassifierPreprocessor,
     BertTextEmbedderPreprocessor,
 )
+from keras_bert_zoo.preprocessing.row_transforms import bucket_batches, pack_rows
 from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
 
 __all__ = [
@@ -20,4 +21,6 @@ __all__ = [
     "BertTextEmbedderPreprocessor",
     "BertTokenizer",
     "MaskedLMMasker",
+    "bucket_batches",
+    "pack_rows",
 ]

@@ -159,4 +159,5 @@ def _head(ragged, keep):
     position = tf.ragged.range(tf.cast(ragged.row_lengths(), tf.int32))
     position = position.with_row_splits_dtype(ragged.row_splits.dtype)
     values = tf.boolean_mask(ragged.values, position.values < tf.repeat(keep, ragged.row_lengths()))
-    return tf.RaggedTensor.from_row_lengths(values, tf.cast(keep, ragged.row_splits.dtype))
+    keep = tf.cast(keep, ragged.row_splits.dtype)
+    return tf.RaggedTensor.from_row_lengths(values, keep, validate=False)
