@@ -1,5 +1,5 @@
-"""How BERT is trained: the optimiser and its schedule."""
+"""How BERT is trained: the optimisers and their schedule, and what a step costs."""
 
-from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
+from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw, lamb
 
-__all__ = ["WarmupLinearDecay", "adamw"]
+__all__ = ["WarmupLinearDecay", "adamw", "lamb"]

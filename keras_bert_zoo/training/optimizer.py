@@ -1,9 +1,14 @@
-"""BERT's optimiser: AdamW, warm-up, linear decay, clipping, no decay on LayerNorm and bias."""
+"""BERT's optimisers, AdamW and LAMB: warm-up, linear decay, clipping, accumulated gradients."""
 
 from numbers import Real
 
 import keras
 from keras import ops
+
+from keras_bert_zoo.layers.common import check_positive_int, check_rate
+
+# TensorFlow matches "layer/bias:0", the other backends "bias".
+NOT_DECAYED = r"(^|/)(bias|gamma|beta)(:\d+)?$"
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -11,7 +16,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that climbs from 0 to `peak`, then falls to 0, both in straight lines.
 
     With `total_steps=None` the length is that of each `fit`, which begins a climb of its
-    own; outside `fit` the rate is then `peak`. Devlin et al. 2018, appendix A.2 and A.3.
+    own; outside `fit` the rate is then `peak`. Steps are the optimiser's: batches whose
+    gradients are accumulated make one. Devlin et al. 2018, appendix A.2 and A.3.
 
     Args:
         peak: the highest learning rate.
@@ -66,29 +72,120 @@ def adamw(
     beta_1: float = 0.9,
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
-    clipnorm: float = 1.0,
+    clipnorm: float | None = 1.0,
+    bias_correction: bool = True,
+    gradient_accumulation_steps: int | None = None,
 ) -> keras.optimizers.AdamW:
-    """Return BERT's optimiser, with Adam's bias correction.
+    """Return BERT's optimiser, AdamW (Devlin et al. 2018, appendix A.2).
 
-    A number as `learning_rate` is the peak of a `WarmupLinearDecay` over each fit. Weights
-    called `bias`, and LayerNorm's `gamma` and `beta`, are not decayed. The gradient's global
-    norm is clipped at `clipnorm`. Devlin et al. 2018, appendix A.2; for the bias
-    correction Mosbach et al. 2020.
+    Weights called `bias`, and LayerNorm's `gamma` and `beta`, are not decayed.
+
+    With accumulation the weights change every `gradient_accumulation_steps` batches, by the
+    mean of these batches' gradients, which is what is clipped. It is the gradient of the one
+    large batch where the loss is a mean over as many things in each; the masked-LM loss is a
+    mean over the masked pieces, so batches with fewer of them count as much as the others.
+
+    Args:
+        learning_rate: a number is the peak of a `WarmupLinearDecay` over each fit.
+        weight_decay: share of a weight that is taken off it, times the learning rate.
+        beta_1: decay of the gradient's running mean.
+        beta_2: decay of the squared gradient's running mean.
+        epsilon: added to the root of the running mean of squares, before the correction.
+        clipnorm: largest norm of all gradients together, or None.
+        bias_correction: whether the running means are corrected for their start at 0, as
+            fine-tuning needs (Mosbach et al. 2020). The authors' optimiser does without.
+        gradient_accumulation_steps: batches for one change of the weights; None is 1.
+
+    Raises:
+        ValueError: a rate is not in [0, 1), or `gradient_accumulation_steps` below 1.
 
     Example:
         >>> adamw(3e-5).weight_decay
         0.01
     """
-    if isinstance(learning_rate, Real):
-        learning_rate = WarmupLinearDecay(float(learning_rate))
     return BertAdamW(
-        learning_rate,
-        weight_decay=weight_decay,
-        beta_1=beta_1,
-        beta_2=beta_2,
+        **_arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulation_steps),
         epsilon=epsilon,
         global_clipnorm=clipnorm,
+        bias_correction=bias_correction,
     )
+
+
+def lamb(
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+    *,
+    weight_decay: float = 0.01,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    clipnorm: float | None = 1.0,
+    bias_correction: bool = True,
+    gradient_accumulation_steps: int | None = None,
+) -> keras.optimizers.Lamb:
+    """Return LAMB (You et al. 2020, algorithm 2), for batches of thousands.
+
+    Adam's update and the weight decay together are scaled to the length of the weight they
+    change. Weights called `bias`, and LayerNorm's `gamma` and `beta`, are neither decayed nor
+    scaled. The rate grows with the square root of the batch.
+
+    Args:
+        learning_rate: a number is the peak of a `WarmupLinearDecay` over each fit.
+        weight_decay: share of a weight that is added to its update.
+        beta_1: decay of the gradient's running mean.
+        beta_2: decay of the squared gradient's running mean.
+        epsilon: added to the root of the running mean of squares, after the correction.
+        clipnorm: largest norm of all gradients together, or None.
+        bias_correction: whether the running means are corrected for their start at 0.
+        gradient_accumulation_steps: batches for one change of the weights, as in `adamw`.
+
+    Raises:
+        ValueError: a rate is not in [0, 1), or `gradient_accumulation_steps` below 1.
+
+    Example:
+        >>> lamb(1e-3, gradient_accumulation_steps=8).gradient_accumulation_steps
+        8
+    """
+    return BertLamb(
+        **_arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulation_steps),
+        epsilon=epsilon,
+        global_clipnorm=clipnorm,
+        bias_correction=bias_correction,
+    )
+
+
+def _arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulation_steps):
+    """Return the arguments that have to be checked, or said in Keras's way."""
+    check_rate(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2)
+    steps = 1 if gradient_accumulation_steps is None else gradient_accumulation_steps
+    check_positive_int(gradient_accumulation_steps=steps)
+    if isinstance(learning_rate, Real):
+        learning_rate = WarmupLinearDecay(float(learning_rate))
+    return {
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "beta_1": beta_1,
+        "beta_2": beta_2,
+        "gradient_accumulation_steps": steps if steps > 1 else None,
+    }
+
+
+class _BertOptimizer:
+    """What both optimisers add to Keras's; it holds also after they were saved and loaded."""
+
+    def __init__(self, *args, bias_correction=True, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.bias_correction = bias_correction
+        self.exclude_from_weight_decay(var_names=[NOT_DECAYED])
+
+    def _get_current_learning_rate(self):
+        # Keras gives a schedule the number of batches, accumulated ones too.
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "bias_correction": self.bias_correction}
 
 
 if keras.backend.backend() == "torch":
@@ -100,10 +197,46 @@ else:
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
-class BertAdamW(_BackendAdamW):
-    """AdamW that leaves biases and LayerNorm undecayed, also after it was saved and loaded."""
+class BertAdamW(_BertOptimizer, _BackendAdamW):
+    """AdamW that leaves biases and LayerNorm undecayed, with the bias correction or without."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        # TensorFlow matches "layer/bias:0", the other backends "bias".
-        self.exclude_from_weight_decay(var_names=[r"(^|/)(bias|gamma|beta)(:\d+)?$"])
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if not self.bias_correction:
+            # Keras has the correction as a factor on the rate. Its inverse takes it out here,
+            # where the weights have been decayed already.
+            step = ops.cast(self.iterations + 1, "float32")
+            learning_rate = (
+                learning_rate * (1 - self.beta_1**step) / ops.sqrt(1 - self.beta_2**step)
+            )
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _apply_weight_decay(self, variables):
+        # PyTorch's loop over all weights at once refuses none at all.
+        if any(self._use_weight_decay(variable) for variable in variables):
+            super()._apply_weight_decay(variables)
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class BertLamb(_BertOptimizer, keras.optimizers.Lamb):
+    """LAMB as in the paper: Keras's own decays the weights apart from the scaled update."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Change one weight and its two running means."""
+        index = self._get_variable_index(variable)
+        mean, square = self._momentums[index], self._velocities[index]
+        self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
+        self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
+        mean, square = ops.convert_to_tensor(mean), ops.convert_to_tensor(square)
+        if self.bias_correction:
+            step = ops.cast(self.iterations + 1, variable.dtype)
+            mean, square = mean / (1 - self.beta_1**step), square / (1 - self.beta_2**step)
+        update = mean / (ops.sqrt(square) + self.epsilon)
+        if self._use_weight_decay(variable):
+            update = update + self.weight_decay * variable
+            length, update_length = ops.norm(variable), ops.norm(update)
+            scaled = ops.logical_and(length > 0, update_length > 0)
+            update = update * ops.where(scaled, length / update_length, 1.0)
+        self.assign_sub(variable, learning_rate * update)
+
+    def _apply_weight_decay(self, variables):
+        """Do nothing: the decay is a part of the update."""

@@ -1,4 +1,4 @@
-"""The optimiser and its schedule against their formulas."""
+"""The optimisers and their schedule against their formulas."""
 
 import keras
 import numpy as np
@@ -6,22 +6,51 @@ import pytest
 from keras import ops
 
 from keras_bert_zoo.layers import BertEncoderBlock, MaskedLMHead
-from keras_bert_zoo.training import WarmupLinearDecay, adamw
+from keras_bert_zoo.training import WarmupLinearDecay, adamw, lamb
 
 NOT_DECAYED = ("bias", "gamma", "beta")
+WEIGHTS = np.array([1.0, -2.0, 0.5])
+GRADIENTS = [np.array(g) for g in ([0.6, -0.5, 0.3], [0.1, 0.2, -0.7], [0.4, 0.4, 0.4])]
 
 
-def adamw_formula(weights, gradients, rate):
-    """AdamW (Loshchilov and Hutter 2019, algorithm 2) with BERT's constants, one weight vector."""
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+def running_means(gradients):
+    """Yield Adam's running means of the gradient and its square, and how far each has come."""
+    mean = square = 0
     for step, gradient in enumerate(gradients, 1):
         mean = 0.9 * mean + 0.1 * gradient
         square = 0.999 * square + 0.001 * gradient**2
-        unbiased_mean, unbiased_square = mean / (1 - 0.9**step), square / (1 - 0.999**step)
-        weights = weights - rate * (
-            unbiased_mean / (np.sqrt(unbiased_square) + 1e-6) + 0.01 * weights
-        )
+        yield mean, square, 1 - 0.9**step, 1 - 0.999**step
+
+
+def adamw_formula(weights, gradients, rate, bias_correction=True):
+    """AdamW, one weight vector: the authors' `AdamWeightDecayOptimizer`, or with the correction.
+
+    The correction is a factor on the rate, as at the end of section 2 of Kingma and Ba 2015.
+    """
+    for mean, square, of_mean, of_square in running_means(gradients):
+        correction = np.sqrt(of_square) / of_mean if bias_correction else 1
+        update = correction * mean / (np.sqrt(square) + 1e-6)
+        weights = weights - rate * (update + 0.01 * weights)
     return weights
+
+
+def lamb_formula(weights, gradients, rate, bias_correction=True, scaled=True):
+    """LAMB (You et al. 2020, algorithm 2, with phi the identity), one weight vector.
+
+    Where it is not `scaled`, as a bias, it is not decayed either.
+    """
+    for mean, square, of_mean, of_square in running_means(gradients):
+        if bias_correction:
+            mean, square = mean / of_mean, square / of_square
+        update = mean / (np.sqrt(square) + 1e-6)
+        if scaled:
+            update = update + 0.01 * weights
+            update = update * np.linalg.norm(weights) / np.linalg.norm(update)
+        weights = weights - rate * update
+    return weights
+
+
+FORMULAS = {adamw: adamw_formula, lamb: lamb_formula}
 
 
 def variable(values, name="kernel"):
@@ -92,6 +121,7 @@ def test_wrong_schedule_arguments_are_named(arguments, name):
 def test_the_defaults_are_the_fine_tuning_ones():
     optimizer = saved_and_loaded(adamw())
     config = optimizer.get_config()
+    assert config["bias_correction"] and config["gradient_accumulation_steps"] is None
     assert config["weight_decay"] == 0.01
     assert (config["beta_1"], config["beta_2"], config["epsilon"]) == (0.9, 0.999, 1e-6)
     assert config["global_clipnorm"] == 1.0
@@ -100,14 +130,95 @@ def test_the_defaults_are_the_fine_tuning_ones():
 
 
 @pytest.mark.parametrize("through", [lambda optimizer: optimizer, saved_and_loaded])
-def test_steps_follow_the_formula(through):
-    weights = np.array([1.0, -2.0, 0.5])
-    gradients = [np.array(g) for g in ([0.6, -0.5, 0.3], [0.1, 0.2, -0.7], [0.4, 0.4, 0.4])]
-    optimizer, kernel = through(adamw(0.1)), variable(weights)
-    for gradient in gradients:
+@pytest.mark.parametrize("bias_correction", [True, False])
+@pytest.mark.parametrize("make", FORMULAS)
+def test_steps_follow_the_formula(make, bias_correction, through):
+    optimizer = through(make(0.1, bias_correction=bias_correction))
+    kernel = variable(WEIGHTS)
+    for gradient in GRADIENTS:
         apply(optimizer, [gradient], [kernel])
-    expected = adamw_formula(weights, gradients, 0.1)
+    expected = FORMULAS[make](WEIGHTS, GRADIENTS, 0.1, bias_correction)
     np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, rtol=2e-4)
+
+
+def test_lamb_neither_decays_nor_scales_a_bias():
+    optimizer, bias = lamb(0.1), variable(WEIGHTS, "bias")
+    for gradient in GRADIENTS:
+        apply(optimizer, [gradient], [bias])
+    expected = lamb_formula(WEIGHTS, GRADIENTS, 0.1, scaled=False)
+    np.testing.assert_allclose(ops.convert_to_numpy(bias), expected, rtol=2e-4)
+
+
+def test_lamb_moves_a_weight_that_is_zero():
+    optimizer, kernel = lamb(0.1), variable([0.0, 0.0])
+    apply(optimizer, [[0.3, -0.4]], [kernel])
+    np.testing.assert_allclose(ops.convert_to_numpy(kernel), [-0.1, 0.1], rtol=2e-4)
+
+
+@pytest.mark.parametrize("make", FORMULAS)
+def test_each_weight_is_changed_on_its_own(make):
+    optimizer = make(0.1)
+    starts, gradients = (WEIGHTS, 5 * WEIGHTS), (0.1 * GRADIENTS[0], 0.2 * GRADIENTS[1])
+    variables = [variable(start, f"kernel_{i}") for i, start in enumerate(starts)]
+    apply(optimizer, gradients, variables)
+    for weight, start, gradient in zip(variables, starts, gradients, strict=True):
+        expected = FORMULAS[make](start, [gradient], 0.1)
+        np.testing.assert_allclose(ops.convert_to_numpy(weight), expected, rtol=2e-4)
+
+
+@pytest.mark.parametrize("make", FORMULAS)
+def test_accumulated_gradients_make_one_step_of_their_mean(make):
+    optimizer = make(0.1, gradient_accumulation_steps=3)
+    kernel = variable(WEIGHTS)
+    # The means have the norms 2.5 and 0.25; one batch alone has more than 1 in either group.
+    groups = [
+        [np.array(g) for g in ([6.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.0])],
+        [np.array(g) for g in ([3.6, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 0.45, 0.0])],
+    ]
+    for batch, gradient in enumerate(groups[0] + groups[1], 1):
+        before = ops.convert_to_numpy(kernel).copy()
+        apply(optimizer, [gradient], [kernel])
+        changed = not np.array_equal(before, ops.convert_to_numpy(kernel))
+        assert changed == (batch % 3 == 0)
+        assert int(optimizer.iterations) == batch // 3
+    clipped = [np.array([0.8, 0.6, 0.0]), np.array([0.2, 0.15, 0.0])]
+    expected = FORMULAS[make](WEIGHTS, clipped, 0.1)
+    np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, rtol=2e-4)
+
+
+@pytest.mark.parametrize("make", FORMULAS)
+def test_the_schedule_counts_steps_not_accumulated_batches(make):
+    schedule = WarmupLinearDecay(1.0, warmup=0.5, total_steps=4)
+    optimizer = saved_and_loaded(make(schedule, gradient_accumulation_steps=2))
+    kernel = variable(WEIGHTS)
+    rates = []
+    for _ in range(8):
+        rates.append(float(optimizer.learning_rate))
+        apply(optimizer, [GRADIENTS[0]], [kernel])
+    assert rates == [0, 0, 0.5, 0.5, 1, 1, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("make", FORMULAS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"weight_decay": -0.1},
+        {"beta_1": 1.0},
+        {"beta_2": None},
+        {"gradient_accumulation_steps": 0},
+        {"gradient_accumulation_steps": 1.5},
+    ],
+)
+def test_wrong_optimiser_arguments_are_named(make, arguments):
+    (name,) = arguments
+    with pytest.raises(ValueError, match=name):
+        make(1e-3, **arguments)
+
+
+def test_biases_alone_can_be_trained():
+    optimizer, bias = adamw(0.1), variable([1.0], "bias")
+    apply(optimizer, [[0.5]], [bias])
+    np.testing.assert_allclose(ops.convert_to_numpy(bias), [0.9], rtol=2e-4)
 
 
 def test_the_gradients_norm_over_all_weights_is_clipped_at_one():
