@@ -4,10 +4,16 @@ import itertools
 import json
 
 import keras
+import numpy as np
 import pytest
 
 from keras_bert_zoo.data.text_report import count_packed_rows, plot_report, text_report
-from keras_bert_zoo.preprocessing import BertPreprocessor, BertTokenizer
+from keras_bert_zoo.preprocessing import (
+    BertPreprocessor,
+    BertTokenizer,
+    bucket_batches,
+    pack_rows,
+)
 
 pytestmark = pytest.mark.backend_free
 
@@ -121,6 +127,26 @@ def test_the_effective_length_is_that_of_the_preprocessors_rows():
         report = text_report(texts, preprocessor(12))
         assert report["effective_length"]["total"] == int(rows.sum())
         assert report["padding"]["bucket"]["positions"] == rows.shape[0] * rows.shape[1]
+
+
+@pytest.mark.parametrize("max_examples", [2, None])
+def test_the_strategies_are_what_the_data_sets_do(max_examples):
+    texts = ["a " * n for n in np.random.default_rng(0).integers(0, 40, 100)]
+    report = text_report(
+        texts, preprocessor(32), batch_size=8, max_examples=max_examples, packing_window=30
+    )
+    given = preprocessor(32).dataset(texts, batch_size=8)
+    datasets = {
+        "bucket": given,
+        "bucket_batches": bucket_batches(given, 32, 8),
+        "packed_rows": pack_rows(given, 32, 8, max_examples, window=30),
+    }
+    for name, dataset in datasets.items():
+        batches = [batch[0] if isinstance(batch, tuple) else batch for batch in dataset]
+        positions = sum(int(np.prod(batch["token_ids"].shape)) for batch in batches)
+        real = sum(int(np.sum(batch["padding_mask"])) for batch in batches)
+        assert report["padding"][name]["positions"] == positions
+        assert report["padding"][name]["padding"] == pytest.approx(1 - real / positions)
 
 
 def test_the_histogram_has_every_row_once():
