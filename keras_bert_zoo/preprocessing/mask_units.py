@@ -59,22 +59,42 @@ def spans(first: Any, size: Any, drawn: Any) -> tuple[Any, Any]:
         of the longest word from the span's first to the piece's own. Both mean something where
         `size` is not 0.
     """
-    position = tf.range(tf.shape(first)[1])
-    is_word = (first == position) & (size > 0)
-    is_cut_off = ~tf.pad(size[:, :-1] > 0, [[0, 0], [1, 0]])
+    shape = tf.shape(first)
+    is_word = tf.reshape((first == tf.range(shape[1])) & (size > 0), [-1])
 
-    def step(state, column):
-        start, need, words_left = state
-        position, is_word, is_cut_off, size, drawn = column
-        begins = is_word & (is_cut_off | (words_left == 0))
-        start = tf.where(begins, position, start)
-        need = tf.where(begins, size, tf.maximum(need, size))
-        return start, need, tf.where(begins, drawn, words_left) - tf.cast(is_word, tf.int32)
+    # Words are numbered through the batch from 1; number 0 stands for what is behind a stretch
+    # of words, where spans end in any case.
+    place = tf.concat([[-1], tf.cast(tf.where(is_word)[:, 0], tf.int32)], axis=0)
+    number = tf.range(tf.size(place))
+    pieces = tf.gather(tf.reshape(size, [-1]), tf.maximum(place, 0))
+    begins = (place % shape[1] == 0) | (place != tf.roll(place + pieces, 1, axis=0))
+    stretch = tf.cumsum(tf.cast(begins, tf.int32))
+    next_span = number + tf.gather(tf.reshape(drawn, [-1]), tf.maximum(place, 0))
+    inside = tf.gather(stretch, tf.minimum(next_span, number[-1])) == stretch
+    next_span = tf.where(inside & (next_span <= number[-1]) & (number > 0), next_span, 0)
 
-    columns = (position, *(tf.transpose(x) for x in (is_word, is_cut_off, size, drawn)))
-    zeros = tf.zeros(tf.shape(first)[:1], tf.int32)
-    start, need, _ = tf.scan(step, columns, initializer=(zeros, zeros, zeros))
-    return tf.transpose(start), tf.transpose(need)
+    # Each round follows twice as many spans as the one before.
+    def follow(begins, next_span):
+        reached = tf.math.unsorted_segment_max(begins, next_span, tf.size(begins))
+        return tf.maximum(begins, reached), tf.gather(next_span, next_span)
+
+    begins, _ = tf.while_loop(
+        lambda _, next_span: tf.reduce_any(next_span > 0),
+        follow,
+        (tf.cast(begins, tf.int32), next_span),
+    )
+    begins = tf.concat([[1], begins[1:]], axis=0)
+    span = tf.gather(tf.cast(tf.where(begins)[:, 0], tf.int32), tf.cumsum(begins) - 1)
+
+    # And each of these looks back over twice as many words.
+    need, distance = pieces, 1
+    while distance < _LONGEST_SPAN:
+        before = tf.where(number - distance >= span, tf.roll(need, distance, axis=0), 0)
+        need, distance = tf.maximum(need, before), 2 * distance
+
+    word = tf.cumsum(tf.cast(is_word, tf.int32))
+    start = tf.gather(place, tf.gather(span, word)) % shape[1]
+    return tf.reshape(start, shape), tf.reshape(tf.gather(need, word), shape)
 
 
 def span_lengths(uniform: Any) -> Any:
