@@ -1,7 +1,7 @@
 """BERT on Keras 3: one definition for TensorFlow, JAX and PyTorch."""
 
 from keras_bert_zoo import layers, models, preprocessing, training
-from keras_bert_zoo.presets import from_preset, list_presets
+from keras_bert_zoo.presets import from_preset, list_presets, load_tokenizer
 from keras_bert_zoo.version import __version__
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "from_preset",
     "layers",
     "list_presets",
+    "load_tokenizer",
     "models",
     "preprocessing",
     "training",

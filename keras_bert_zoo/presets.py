@@ -123,6 +123,22 @@ def from_preset(
     return _from_huggingface_folder(folder, card or {}, task, task_arguments, **options)
 
 
+def load_tokenizer(source: str) -> preprocessing.BertTokenizer:
+    """Return the tokenizer of what `from_preset` takes, without its model.
+
+    Raises:
+        ValueError: as `from_preset`; or the source has no vocabulary.
+    """
+    card = None if pathlib.Path(source).is_dir() else find_card(str(source))
+    folder = _resolve(str(source), card, load_weights=False)
+    if not preset_folder.is_preset(folder):
+        return huggingface.read_tokenizer(folder, **(card or {}).get("tokenizer", {}))
+    tokenizer = preset_folder.read_tokenizer(folder)
+    if tokenizer is None:
+        raise ValueError(f"The preset {str(folder)!r} has no vocabulary.")
+    return tokenizer
+
+
 def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path:
     """Return a local folder with the source's files, downloaded if need be."""
     if card is not None:

@@ -185,3 +185,17 @@ def test_more_pieces_than_the_model_has_positions_are_refused(tmp_path):
     tiny_classifier().save_to_preset(tmp_path / "preset")
     with pytest.raises(ValueError, match="sequence_length is 100.*max_sequence_length is 32"):
         zoo.from_preset(tmp_path / "preset", "text_classifier", sequence_length=100)
+
+
+def test_a_presets_tokenizer_comes_without_its_model(tmp_path):
+    classifier = tiny_classifier()
+    classifier.save_to_preset(tmp_path / "preset")
+    (tmp_path / "preset" / "model.weights.h5").unlink()
+    tokenizer = zoo.load_tokenizer(tmp_path / "preset")
+    assert tokenizer.get_config() == classifier.preprocessor.tokenizer.get_config()
+
+
+def test_a_preset_without_a_vocabulary_has_no_tokenizer(tmp_path):
+    tiny_backbone().save_to_preset(tmp_path / "preset")
+    with pytest.raises(ValueError, match="has no vocabulary"):
+        zoo.load_tokenizer(tmp_path / "preset")

@@ -9,7 +9,7 @@ from keras_bert_zoo.data.text_report import (
     text_report,
 )
 from keras_bert_zoo.preprocessing import BertPreprocessor, BertTokenizer
-from keras_bert_zoo.presets import from_preset
+from keras_bert_zoo.presets import load_tokenizer
 
 
 def add_arguments(parser) -> None:
@@ -46,16 +46,9 @@ def run(arguments) -> None:
 def _preprocessor(arguments):
     if arguments.vocabulary:
         tokenizer = BertTokenizer(arguments.vocabulary, lowercase=not arguments.cased)
-        return BertPreprocessor(tokenizer, arguments.sequence_length)
-    model = from_preset(
-        arguments.preset,
-        "text_embedder",
-        load_weights=False,
-        sequence_length=arguments.sequence_length,
-    )
-    if model.preprocessor is None:
-        raise ValueError(f"The preset {arguments.preset!r} has no tokenizer; give --vocabulary.")
-    return model.preprocessor
+    else:
+        tokenizer = load_tokenizer(arguments.preset)
+    return BertPreprocessor(tokenizer, arguments.sequence_length)
 
 
 def _print(report, source):

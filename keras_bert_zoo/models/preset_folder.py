@@ -56,6 +56,17 @@ def check_free(folder: str | os.PathLike) -> pathlib.Path:
     return whole_folder.check_free(folder, is_preset, "a preset of this package")
 
 
+def read_tokenizer(folder: str | os.PathLike):
+    """Return the tokenizer of the preset in `folder`, or None where it has none."""
+    folder = pathlib.Path(folder)
+    config = _checked_config(folder)
+    _locate_vocabulary(config, folder)
+    preprocessor = config["model"]["config"].get("preprocessor")
+    return preprocessor and keras.saving.deserialize_keras_object(
+        preprocessor["config"]["tokenizer"]
+    )
+
+
 def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> keras.Model:
     """Return the model that `write` put into `folder`, in another dtype if one is given.
 
@@ -63,15 +74,8 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
         ValueError: the folder was written by a later version of the format.
     """
     folder = pathlib.Path(folder)
-    config = _read_config(folder)
-    if config.get("version") != VERSION:
-        raise ValueError(
-            f"The preset {str(folder)!r} has format version {config.get('version')!r}; this "
-            f"version of keras_bert_zoo reads version {VERSION}."
-        )
-    tokenizer = _tokenizer_config(config["model"])
-    if tokenizer is not None:
-        tokenizer["vocabulary"] = str(folder / tokenizer["vocabulary"])
+    config = _checked_config(folder)
+    _locate_vocabulary(config, folder)
     if dtype is not None:
         arguments = config["model"]["config"]
         policy = keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
@@ -80,6 +84,22 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
     if load_weights:
         model.load_weights(folder / "model.weights.h5")
     return model
+
+
+def _checked_config(folder):
+    config = _read_config(folder)
+    if config.get("version") != VERSION:
+        raise ValueError(
+            f"The preset {str(folder)!r} has format version {config.get('version')!r}; this "
+            f"version of keras_bert_zoo reads version {VERSION}."
+        )
+    return config
+
+
+def _locate_vocabulary(config, folder):
+    tokenizer = _tokenizer_config(config["model"])
+    if tokenizer is not None:
+        tokenizer["vocabulary"] = str(folder / tokenizer["vocabulary"])
 
 
 def _read_config(folder):

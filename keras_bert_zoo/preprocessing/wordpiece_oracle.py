@@ -1,4 +1,4 @@
-"""The WordPiece rules in plain Python, one at a time, for the tests to compare with."""
+"""The WordPiece rules in plain Python, one at a time: the graph is tested against them."""
 
 import unicodedata
 
