@@ -5,6 +5,8 @@ A stream is read line by line and let go of, so a file need not fit in memory; o
 of prose is one document and is read whole.
 """
 
+import bz2
+import gzip
 import json
 import os
 import pathlib
@@ -13,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 # What a folder of texts is searched for.
-_TEXT_FILE = re.compile(r"(?i)(.*\.(txt|jsonl?|ndjson)|wiki_\d+)(\.(gz|bz2|zst))?")
-_JSONL_FILE = re.compile(r"(?i).*\.(jsonl?|ndjson)(\.(gz|bz2|zst))?")
+_TEXT_FILE = re.compile(r"(?i)(.*\.(txt|jsonl?|ndjson)|wiki_\d+)(\.(gz|bz2))?")
+_JSONL_FILE = re.compile(r"(?i).*\.(jsonl?|ndjson)(\.(gz|bz2))?")
+_OPEN = {".gz": gzip.open, ".bz2": bz2.open}
 # `= Title =` begins an article, `= = Section = =` a part of it.
 _WIKITEXT_HEADING = re.compile(r"\s*(=(?: =)*) (?!=)(.*\S) \1\s*")
 # WikiText writes 1,000 as 1 @,@ 000, and hyphens and points likewise.
@@ -58,7 +61,7 @@ def read_documents(
     format = "sentences" if language is None else format
     documents = []
     for path in find_files(paths):
-        with open(path, "rb") as stream:
+        with _OPEN.get(path.suffix.lower(), open)(path, "rb") as stream:
             try:
                 kind = detect_format(str(path), stream) if format == "auto" else format
                 stream.seek(0)

@@ -6,6 +6,7 @@ the number of the sentence where each document begins and the last one ends. A s
 two places, and an example five integers, whatever the texts' length.
 """
 
+import operator
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -69,14 +70,14 @@ def next_sentence_examples(
 
     Raises:
         ValueError: a random second span is asked for and there are fewer than two documents;
-            there is no room for an example; or the objective is not known.
+            there is no room for an example; or an argument is out of its range.
 
     Example:
         >>> pairs = next_sentence_examples([[[7], [8]], [[9], [6]]], sequence_length=5)
         >>> sorted({len(pair.first) + len(pair.second) for pair in pairs})
         [2]
     """
-    check_objective(objective, sequence_length)
+    check_arguments(objective, sequence_length, short_share, duplicates)
     documents = [[s for s in document if len(s)] for document in documents]
     documents = [document for document in documents if document]
     if objective == "next_sentence" and len(documents) < 2:
@@ -100,8 +101,10 @@ def next_sentence_examples(
     ]
 
 
-def check_objective(objective: str, sequence_length: int) -> None:
-    """Refuse an objective that is not known, or a length with no room for it."""
+def check_arguments(
+    objective: str, sequence_length: int, short_share: float, duplicates: int
+) -> None:
+    """Refuse what is not known or out of its range, as `next_sentence_examples` says."""
     if objective not in MARKS:
         raise ValueError(f"`objective` must be one of {list(MARKS)}. Received: {objective!r}.")
     marks = MARKS[objective]
@@ -111,6 +114,10 @@ def check_objective(objective: str, sequence_length: int) -> None:
             f"`sequence_length` must be at least {least}, room for {marks - 1} pieces and "
             f"{marks} marks. Received: {sequence_length}."
         )
+    if not 0 <= short_share <= 1:
+        raise ValueError(f"`short_share` must be in [0, 1]. Received: {short_share}.")
+    if duplicates < 1:
+        raise ValueError(f"`duplicates` must be at least 1. Received: {duplicates}.")
 
 
 def example_spans(
@@ -130,12 +137,14 @@ def example_spans(
     sentences or documents; the other arguments are those of `next_sentence_examples`.
     """
     room = sequence_length - MARKS[objective]
-    examples = []
-    for _ in range(duplicates):
-        if objective == "single":
-            examples += _segments(sentences, documents, room)
-        else:
-            examples += _pairs(sentences, documents, room, objective, short_share, balanced, rng)
+    if objective == "single":
+        examples = list(_segments(sentences, documents, room)) * duplicates
+    else:
+        order = list(range(len(documents) - 1)) * duplicates
+        is_order = objective == "sentence_order"
+        examples = list(
+            _pairs(sentences, documents, order, room, is_order, short_share, balanced, rng)
+        )
     rng.shuffle(examples)
     return examples
 
@@ -147,14 +156,16 @@ def _segments(sentences, documents, room):
             yield start, min(start + room, end), end, end, 0, 0
 
 
-def _pairs(sentences, documents, room, objective, short_share, balanced, rng):
-    is_order = objective == "sentence_order"
+def _pairs(sentences, documents, order, room, is_order, short_share, balanced, rng):
     last_document = len(documents) - 2
+    schedule = [(rng.randint(2, room) if rng.random() < short_share else room, d) for d in order]
+    if balanced:
+        # Short targets leave most sentences alone; the long ones then make up for that.
+        schedule.sort(key=operator.itemgetter(0))
     # Random pairs for want of a second sentence that are not made up for yet.
     forced = 0
-    for index in range(last_document + 1):
+    for target, index in schedule:
         start, stop = documents[index], documents[index + 1]
-        target = rng.randint(2, room) if rng.random() < short_share else room
         if is_order and stop - start < 2:
             continue
         while start < stop:
@@ -186,11 +197,15 @@ def _pairs(sentences, documents, room, objective, short_share, balanced, rng):
                 least_end = third + target - (second - first)
                 end = bisect_left(sentences, least_end, begin + 1)
                 fourth = sentences[min(end, documents[other + 1])]
-            cut = max(0, second - first + fourth - third - room)
-            for _ in range(cut):
-                at_front = rng.random() < 0.5
-                if second - first > fourth - third:
-                    first, second = (first + 1, second) if at_front else (first, second - 1)
-                else:
-                    third, fourth = (third + 1, fourth) if at_front else (third, fourth - 1)
-            yield first, second, third, fourth, int(label), cut
+            cut = second - first + fourth - third - room
+            if cut > 0:
+                # The longer span loses a piece at a time, the second one where both are equal.
+                kept = max(room - (fourth - third), (room + 1) // 2)
+                cut_first = max(0, second - first - kept)
+                # Each at the front or the back: as many at the front as coins show heads.
+                front = rng.getrandbits(cut_first).bit_count()
+                first, second = first + front, second - (cut_first - front)
+                cut_second = cut - cut_first
+                front = rng.getrandbits(cut_second).bit_count()
+                third, fourth = third + front, fourth - (cut_second - front)
+            yield first, second, third, fourth, int(label), max(cut, 0)

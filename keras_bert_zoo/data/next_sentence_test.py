@@ -33,13 +33,17 @@ def is_contiguous(span):
 # === Next sentence ===
 
 
-def authors_pairs(documents, sequence_length, rng):
-    """The authors' procedure, a sentence and a piece at a time, in the order of their draws."""
+def authors_pairs(documents, sequence_length, passes, rng):
+    """The authors' procedure, a sentence and a piece at a time, in the order of their draws.
+
+    But for the targets, and the coins that say where a span loses pieces: these are drawn
+    together.
+    """
     room = sequence_length - 3
-    for index, document in enumerate(documents):
-        target = room
-        if rng.random() < 0.1:
-            target = rng.randint(2, room)
+    targets = [
+        rng.randint(2, room) if rng.random() < 0.1 else room for _ in range(passes * len(documents))
+    ]
+    for (index, document), target in zip(list(enumerate(documents)) * passes, targets, strict=True):
         chunk, i = [], 0
         while i < len(document):
             chunk.append(document[i])
@@ -60,9 +64,14 @@ def authors_pairs(documents, sequence_length, rng):
                     i -= len(chunk) - first_count
                 else:
                     second = list(itertools.chain(*chunk[first_count:]))
-                while len(first) + len(second) > room:
-                    longer = first if len(first) > len(second) else second
-                    del longer[0 if rng.random() < 0.5 else -1]
+                sizes, losers = [len(first), len(second)], []
+                while sum(sizes) > room:
+                    losers.append(0 if sizes[0] > sizes[1] else 1)
+                    sizes[losers[-1]] -= 1
+                for side, span in enumerate((first, second)):
+                    coins = rng.getrandbits(losers.count(side)) if losers else 0
+                    for toss in range(losers.count(side)):
+                        del span[0 if coins >> toss & 1 else -1]
                 yield first, second, int(is_random)
                 chunk = []
             i += 1
@@ -72,7 +81,7 @@ def authors_pairs(documents, sequence_length, rng):
 def test_pairs_are_those_of_the_authors_procedure(sequence_length):
     documents = numbered_documents(7, 60, pieces=25) + numbered_documents(3, 2, pieces=200)
     rng = random.Random(5)
-    expected = [pair for _ in range(3) for pair in authors_pairs(documents, sequence_length, rng)]
+    expected = list(authors_pairs(documents, sequence_length, 3, rng))
     rng.shuffle(expected)
     found = next_sentence_examples(documents, sequence_length, duplicates=3, balanced=False, seed=5)
     assert found == expected
@@ -94,7 +103,8 @@ def test_sentences_that_stand_alone_do_not_upset_the_balance():
     documents = [[list(range(40 if s % 5 == 0 else 8)) for s in range(200)] for _ in range(20)]
     shares = {}
     for balanced in (True, False):
-        labels = [p.label for p in next_sentence_examples(documents, 32, balanced=balanced)]
+        pairs = next_sentence_examples(documents, 32, balanced=balanced, short_share=0)
+        labels = [pair.label for pair in pairs]
         shares[balanced] = (np.mean(labels) - 0.5) / (0.5 / np.sqrt(len(labels)))
     assert abs(shares[True]) < 4 < shares[False]
 
@@ -227,6 +237,8 @@ def test_what_was_cut_off_is_counted():
         ([[[7], [8]], [], [[]]], {"sequence_length": 16}, "Received: 1"),
         ([[[7]], [[8]]], {"sequence_length": 4}, "at least 5.*Received: 4"),
         ([[[7]], [[8]]], {"sequence_length": 2, "objective": "single"}, "at least 3"),
+        ([[[7]], [[8]]], {"short_share": 1.5}, r"`short_share`.*1\.5"),
+        ([[[7]], [[8]]], {"duplicates": 0}, "`duplicates`.*0"),
         ([[[7]], [[8]]], {"objective": "previous"}, "'single'.*'previous'"),
     ],
 )
