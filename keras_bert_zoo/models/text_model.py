@@ -45,10 +45,11 @@ class TextModel:
         }
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, *args, **kwargs):
+    # Keras tells only a `call` that names `training` when it trains.
+    def call(self, inputs, training=None, mask=None):
         """Run the layers on the model's inputs; those that may be left out become None."""
         inputs = {name: inputs.get(name) for name in self.input}
-        return super().call(inputs, *args, **kwargs)
+        return super().call(inputs, training=training, mask=mask)
 
     def input_rules(self) -> InputRules:
         """Return what the model's inputs must be."""
