@@ -21,6 +21,9 @@ class BertEncoderBlock(keras.layers.Layer):
     (batch, length), 1 where a real token stands, or (batch, length, length), 1 where a
     query may see a key; the output has the shape of `x`.
 
+    With `rematerialize=True` training keeps nothing of a layer but its input, and computes
+    the rest again, with the same dropout, when the gradients need it (Chen et al. 2016).
+
     Example:
         >>> block = BertEncoderBlock(hidden_dim=8, num_heads=2, intermediate_dim=16)
         >>> tuple(block(keras.ops.ones((1, 3, 8)), keras.ops.ones((1, 3))).shape)
@@ -37,9 +40,12 @@ class BertEncoderBlock(keras.layers.Layer):
         attention_dropout: float = 0.1,
         layer_norm_epsilon: float = 1e-12,
         causal: bool = False,
+        rematerialize: bool = False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # The layers inside cast for themselves. Here the weights are only handed on, so that
+        # `_recomputed` keeps no cast copies of them.
+        super().__init__(autocast=False, **kwargs)
         check_positive_int(intermediate_dim=intermediate_dim)
         check_rate(dropout=dropout)
         check_epsilon(layer_norm_epsilon)
@@ -51,6 +57,7 @@ class BertEncoderBlock(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.causal = causal
+        self.rematerialize = rematerialize
 
         common = {"dtype": self.dtype_policy}
         self.attention = BertSelfAttention(
@@ -86,10 +93,34 @@ class BertEncoderBlock(keras.layers.Layer):
 
     def call(self, x, attention_mask, training=None):
         """Transform `x` (batch, length, hidden_dim)."""
+        if training and self.rematerialize:
+            return self._recomputed(x, attention_mask)
+        return self._transformed(x, attention_mask, training)
+
+    def _transformed(self, x, attention_mask, training):
         attended = self.attention(x, attention_mask, training=training)
         x = self.attention_layer_norm(x + self.dropout(attended, training=training))
         transformed = self.output_dense(self.intermediate_dense(x))
         return self.output_layer_norm(x + self.dropout(transformed, training=training))
+
+    def _recomputed(self, x, attention_mask):
+        # `keras.RematScope` draws other dropout in the second run, or fails. Here both runs begin
+        # with the same seeds, and the first gives back the next ones.
+        weights = self.weights
+        is_weight = {id(weight) for weight in weights}
+        seeds = [variable for variable in self.variables if id(variable) not in is_weight]
+        first_seeds = [seed.value * 1 for seed in seeds]
+
+        def transform(x, *values):
+            state = [*zip(weights, values, strict=True), *zip(seeds, first_seeds, strict=True)]
+            with keras.StatelessScope(state) as scope:
+                x = self._transformed(x, attention_mask, training=True)
+            return x, *(scope.get_current_value(seed) for seed in seeds)
+
+        x, *next_seeds = keras.remat(transform)(x, *(weight.value for weight in weights))
+        for seed, value in zip(seeds, next_seeds, strict=True):
+            seed.assign(value)
+        return x
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None):
         """Return the shape of `x`."""
@@ -107,4 +138,5 @@ class BertEncoderBlock(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "causal": self.causal,
+            "rematerialize": self.rematerialize,
         }

@@ -36,6 +36,9 @@ class BertBackbone(TextModel, keras.Model):
         layer_norm_epsilon: added to the variance in every LayerNorm.
         attention_dropout: rate on the attention probabilities.
         causal: a position sees only itself and what is left of it.
+        rematerialize: training keeps each layer's input only and computes the layer again
+            for the gradients: a third more work, for long rows or large models that memory
+            has no room for. The results are the same.
         dtype: a Keras dtype or policy, such as `"mixed_bfloat16"`.
         preprocessor: a `BertPreprocessor` to be kept with the encoder, so that texts can be
             given and a preset of it has a vocabulary.
@@ -70,6 +73,7 @@ class BertBackbone(TextModel, keras.Model):
         layer_norm_epsilon: float = 1e-12,
         attention_dropout: float = 0.1,
         causal: bool = False,
+        rematerialize: bool = False,
         dtype=None,
         preprocessor=None,
         name: str | None = None,
@@ -98,6 +102,7 @@ class BertBackbone(TextModel, keras.Model):
                 attention_dropout,
                 layer_norm_epsilon,
                 causal,
+                rematerialize,
                 dtype=dtype,
                 name=f"encoder_layer_{i}",
             )
@@ -150,6 +155,7 @@ class BertBackbone(TextModel, keras.Model):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention_dropout = attention_dropout
         self.causal = causal
+        self.rematerialize = rematerialize
         self.preprocessor = preprocessor
 
     def hidden_states(self, inputs: dict) -> list:
@@ -199,6 +205,7 @@ class BertBackbone(TextModel, keras.Model):
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "attention_dropout": self.attention_dropout,
             "causal": self.causal,
+            "rematerialize": self.rematerialize,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
             **super().get_config(),
