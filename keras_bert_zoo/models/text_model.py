@@ -1,6 +1,7 @@
 """What every BERT model shares: strings into `fit`, checked ids, presets."""
 
 import contextlib
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
 from keras_bert_zoo.preprocessing.serving import save_strings_model
 from keras_bert_zoo.preprocessing.texts import text_columns
+from keras_bert_zoo.training import distribution
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
 
 DEFAULT_BATCH_SIZE = 32
@@ -43,7 +45,10 @@ class TextModel:
             name: x if hasattr(x, "dtype") else keras.ops.convert_to_tensor(x, "int32")
             for name, x in inputs.items()
         }
-        return super().__call__(inputs, *args, **kwargs)
+        call = super().__call__
+        if kwargs.get("training"):
+            call = distribution.training_call(self, call)
+        return call(inputs, *args, **kwargs)
 
     # Keras tells only a `call` that names `training` when it trains.
     def call(self, inputs, training=None, mask=None):
@@ -120,13 +125,13 @@ class TextModel:
         shuffle = shuffle and isinstance(x, dict)
         steps_per_epoch = steps_per_epoch or steps
         self._begin_schedule(x, batch_size, steps_per_epoch, epochs - initial_epoch)
-        with self._weights_kept():
+        with self._weights_kept(), distribution.training(self, super().__call__):
             return super().fit(
-                x=x,
+                x=distribution.batches(x),
                 y=y,
                 batch_size=batch_size,
                 epochs=epochs,
-                verbose=verbose,
+                verbose=distribution.verbose(verbose),
                 callbacks=callbacks,
                 validation_data=validation_data,
                 validation_batch_size=validation_batch_size,
@@ -144,12 +149,13 @@ class TextModel:
         """Score as `keras.Model.evaluate` does; `x` may be texts."""
         if not kwargs.get("_use_cached_eval_dataset"):
             x, y, sample_weight, batch_size, _ = self._batches(x, y, sample_weight, batch_size)
+            x = distribution.batches(x)
         with self._weights_kept():
             return super().evaluate(
                 x=x,
                 y=y,
                 batch_size=batch_size,
-                verbose=verbose,
+                verbose=distribution.verbose(verbose),
                 sample_weight=sample_weight,
                 **kwargs,
             )
@@ -157,8 +163,9 @@ class TextModel:
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """Predict as `keras.Model.predict` does; `x` may be texts."""
         x, _, _, batch_size, _ = self._batches(x, None, None, batch_size)
-        with self._weights_kept():
-            return super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
+        with self._weights_kept(), distribution.predicting(x) as (x, real_rows):
+            outputs = super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
+        return real_rows(outputs)
 
     def train_on_batch(self, x, *args, **kwargs):
         """Train on one batch of ids, checked."""
@@ -171,6 +178,22 @@ class TextModel:
     def predict_on_batch(self, x):
         """Predict one batch of ids, checked."""
         return super().predict_on_batch(self.input_rules().checked(x))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Return Keras's loss; rows that only fill up a batch for many devices are left out."""
+        y_pred = distribution.mark_real_rows(x, y_pred)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Return Keras's metrics; rows that only fill up a batch are left out."""
+        y_pred = distribution.mark_real_rows(x, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def get_metrics_result(self):
+        """Return the metrics over all processes, which must all ask for them."""
+        return distribution.metrics_of_all_processes(
+            self.metrics_variables, super().get_metrics_result
+        )
 
     def _is_model_input(self, x):
         """Say whether `x` holds ids already, rather than texts."""
@@ -186,7 +209,10 @@ class TextModel:
         if self._is_model_input(x):
             if isinstance(x, dict):
                 self.check_labels(y)
-            return self.input_rules().checked(x), y, sample_weight, batch_size, None
+            x = self.input_rules().checked(x)
+            if distribution.distribution() is None:
+                return x, y, sample_weight, batch_size, None
+            return self._global_batches(x, y, sample_weight, batch_size, order)
         if self.preprocessor is None:
             raise ValueError(
                 "The model has no preprocessor, so it takes a dictionary with "
@@ -221,11 +247,33 @@ class TextModel:
         )
         return batches, None, None, None, -(-size // batch_size)
 
+    def _global_batches(self, x, y, sample_weight, batch_size, order):
+        """Return ids as a dataset of batches, which many devices can share."""
+        if hasattr(x, "element_spec"):
+            return x, None, None, None, None
+        if not isinstance(x, dict):
+            raise ValueError(
+                "With `distribute`, `x` must be texts, a dictionary of arrays or a "
+                f"`tf.data.Dataset` of batches. Received: {type(x).__name__}."
+            )
+        batch_size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+        check_positive_int(batch_size=batch_size)
+        columns = tuple(ops.convert_to_numpy(values) for values in x.values())
+        size = len(columns[0])
+        y, sample_weight = (
+            _rows(v, n, size) for v, n in ((y, "y"), (sample_weight, "sample_weight"))
+        )
+        batches = text_dataset.batches(
+            _Ids(tuple(x)), columns, y, sample_weight, batch_size=batch_size, **order
+        )
+        return batches, None, None, None, -(-size // batch_size)
+
     def _validation_batches(self, data, batch_size):
         if not isinstance(data, tuple):
-            return self._batches(data, None, None, batch_size)[0]
+            return distribution.batches(self._batches(data, None, None, batch_size)[0])
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         x, y, sample_weight, *_ = self._batches(x, y, sample_weight, batch_size)
+        x = distribution.batches(x)
         return x if y is None else keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     def check_labels(self, y) -> None:
@@ -241,7 +289,7 @@ class TextModel:
         if steps_per_epoch is None:
             steps_per_epoch = _count_steps(x, batch_size)
         steps = None if steps_per_epoch is None else steps_per_epoch * epochs
-        schedule.begin_fit(int(optimizer.iterations), steps)
+        schedule.begin_fit(int(optimizer.iterations.numpy()), steps)
         # A compiled step has the old schedule's numbers in it.
         self.train_function = None
 
@@ -303,12 +351,14 @@ class TextModel:
         """Write the model into `folder`: config, weights, vocabulary, preprocessing.
 
         The folder appears whole or not at all. A compiled model's optimiser state is kept.
-        `keras_bert_zoo.from_preset(folder)` reads it on any backend.
+        `keras_bert_zoo.from_preset(folder)` reads it on any backend. Of several processes the
+        first one writes.
 
         Raises:
             ValueError: `folder` exists and is not a preset of this package.
         """
-        preset_folder.write(self, folder)
+        if distribution.is_first_process():
+            preset_folder.write(self, folder)
 
     def export(self, filepath, format="tf_saved_model", *, pairs=False, **kwargs):
         """Export for serving, as `keras.Model.export` does; a SavedModel takes strings.
@@ -428,6 +478,7 @@ class BertTask(TextModel):
             weighted_metrics=weighted_metrics,
             **kwargs,
         )
+        distribution.make_global(self)
 
     def check_labels(self, y) -> None:
         """Refuse class numbers outside the task's classes.
@@ -463,6 +514,17 @@ class BertTask(TextModel):
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
             **super().get_config(),
         }
+
+
+class _Ids(NamedTuple):
+    """Stands where a preprocessor would: the columns are the model's inputs already."""
+
+    names: tuple[str, ...]
+
+    def batch(self, columns, y, sample_weight, *, example_ids, epoch):
+        """Return the columns under their names, with what stands behind them."""
+        inputs = dict(zip(self.names, columns, strict=True))
+        return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
 
 
 def _is_auto(argument):
