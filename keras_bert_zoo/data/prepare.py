@@ -11,7 +11,6 @@ A document's shard is decided by a hash of its text, and a shard is a pure funct
 documents (`shards.py`), so neither the number of workers nor the order of files matters.
 """
 
-import contextlib
 import functools
 import hashlib
 import logging
@@ -40,6 +39,7 @@ _PART_BYTES = 2**26
 _SHARD_BYTES = 2**25
 _SHARD_DOCUMENTS = 8
 _FEWEST_SHARDS, _MOST_SHARDS = 16, 2**12
+_DIRECT = "DirectRunner"
 
 
 class Source(NamedTuple):
@@ -69,7 +69,7 @@ def prepare_examples(
     shards: int | None = None,
     seed: int = 0,
     workers: int = 1,
-    runner: str = "DirectRunner",
+    runner: str = _DIRECT,
     beam_options: Sequence[str] = (),
 ) -> dict:
     """Make a folder of pre-training examples from texts, and return its manifest.
@@ -105,6 +105,11 @@ def prepare_examples(
     for name, value in {"shards": shards, "workers": workers}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
+    if workers > 1 and runner != _DIRECT:
+        raise ValueError(
+            f"`workers` is for the runner {_DIRECT!r}; another has options of its own, to be given "
+            f"as `beam_options`. Received: {workers} workers and {runner!r}."
+        )
     if masking is not None:
         MaskedLMMasker(tokenizer, seed=seed, **masking)
     tokenizer_settings = tokenizer.get_config()
@@ -164,14 +169,8 @@ _WORKER = (
 
 
 def _make_runner(runner, workers):
-    if runner != "DirectRunner":
-        if workers > 1:
-            raise ValueError(
-                "`workers` is for the runner 'DirectRunner'; another has options of its own, to be "
-                f"given as `beam_options`. Received: {workers} workers and {runner!r}."
-            )
+    if runner != _DIRECT:
         return runner
-    import_beam()
     # By its name, Beam would download another runner and run that.
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
@@ -187,20 +186,16 @@ def _run(put_together, runner, workers, beam_options):
     beam = import_beam()
     flags = [f"--direct_num_workers={workers}", *beam_options]
     options = beam.options.pipeline_options.PipelineOptions(flags)
-    quiet = _one_line_errors() if runner == "DirectRunner" else contextlib.nullcontext()
-    with quiet, beam.Pipeline(_make_runner(runner, workers), options) as root:
-        put_together(root)
-
-
-@contextlib.contextmanager
-def _one_line_errors():
-    """Raise what went wrong in a worker as one line, without Beam's log around it."""
     logger = logging.getLogger("apache_beam")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    if runner == _DIRECT:
+        # What goes wrong is raised, and needs no log.
+        logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with beam.Pipeline(_make_runner(runner, workers), options) as root:
+            put_together(root)
     except Exception as error:
+        # Beam's message may be the trace of a worker; its last line says what was wrong.
         lines = [line for line in str(error).splitlines() if line.strip()]
         line = lines[-1] if lines else type(error).__name__
         raise ValueError(re.sub(r" \[while running '.*'\]$", "", line)) from error

@@ -1,0 +1,165 @@
+"""From text to examples to a model, as a user runs it: several workers, and a run cut short."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_bert_zoo.cli import main
+from keras_bert_zoo.data.example_files import iterate_examples
+
+pytest.importorskip("apache_beam", reason="apache-beam is not installed")
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", "and", "meet"]
+WORDS = ["sun", "rain", "wind", "snow", "ice", "fog", "dew", "hail", "mist", "storm"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepare")
+    (folder / "vocab.txt").write_text("\n".join([*PIECES, *WORDS]) + "\n")
+    rng = np.random.default_rng(0)
+    lines = []
+    for i in range(300):
+        text = " ".join(
+            f"The {WORDS[i % 10]} and the {word} meet." for word in rng.choice(WORDS, 20)
+        )
+        lines.append(json.dumps({"text": text}))
+    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def arguments(folder, output, *more):
+    return [
+        *("prepare", "--text", str(folder / "corpus.jsonl"), "--output", str(folder / output)),
+        *("--vocabulary", str(folder / "vocab.txt"), "--sequence-length", "32"),
+        *("--shards", "8", "--masked-once", "--dupe-factor", "20", *more),
+    ]
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def prepared(folder):
+    assert main([*arguments(folder, "prepared"), "--json", str(folder / "counts.json")]) == 0
+    return folder / "prepared"
+
+
+@pytest.mark.backend_free
+def test_the_manifest_is_given_as_json_too(folder, prepared):
+    manifest = json.loads((folder / "counts.json").read_text())
+    assert manifest == json.loads((prepared / "manifest.json").read_text())
+    assert manifest["counts"]["documents"] == 300
+    assert manifest["counts"]["sentences"] == 6000
+
+
+@pytest.mark.backend_free
+@pytest.mark.parametrize("workers", ["2", pytest.param("4", marks=pytest.mark.slow)])
+def test_several_workers_make_the_same_folder(folder, prepared, workers):
+    options = arguments(folder, f"by-{workers}", "--workers", workers)
+    command = [sys.executable, "-m", "keras_bert_zoo", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert content(folder / f"by-{workers}") == content(prepared)
+
+
+@pytest.mark.backend_free
+def test_a_run_that_was_killed_goes_on(folder, prepared):
+    output = folder / "killed"
+    command = [sys.executable, "-m", "keras_bert_zoo", *arguments(folder, "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(output.glob("statistics-*.json")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = len(list(output.glob("statistics-*-of-00008.json")))
+    assert 1 <= done < 8
+    assert main(arguments(folder, "killed")) == 0
+    assert content(output) == content(prepared)
+
+
+@pytest.mark.backend_free
+def test_errors_are_one_line(folder, prepared, capsys):
+    before = content(prepared)
+    assert main(arguments(folder, "prepared", "--seed", "7")) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "seed (0 there, 7 now)" in error
+    assert content(prepared) == before
+    (folder / "broken.jsonl").write_text('{"text": "a."}\n{"text"\n')
+    command = arguments(folder, "broken")
+    command[2] = str(folder / "broken.jsonl")
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: Line 2 of ")
+    assert error.count("\n") == 1
+    assert not (folder / "broken").exists()
+
+
+@pytest.mark.backend_free
+def test_a_workers_error_is_one_line(folder, capsys):
+    # Control characters are text to the reader, and no piece to the tokenizer.
+    (folder / "empty.jsonl").write_text('{"text": "The sun."}\n{"text": "\\u0001"}\n')
+    for workers in ("1", "2"):
+        command = arguments(folder, f"empty-{workers}", "--workers", workers, "--shards", "1")
+        command[2] = str(folder / "empty.jsonl")
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "Shard 0 has one document" in error
+        assert error.count("\n") == 1
+
+
+def test_a_model_is_pretrained_on_the_examples(folder):
+    assert main(arguments(folder, "examples", "--dupe-factor", "1")) == 0
+    examples = folder / "examples"
+    small = ["--num-layers", "1", "--hidden-dim", "16", "--num-heads", "2", "--passes", "1"]
+    for name, more in {"share": [], "folder": ["--held-out-examples", str(examples)]}.items():
+        code = main(
+            ["pretrain", "--examples", str(examples), "--output", str(folder / name), *small, *more]
+            + ["--json", str(folder / f"{name}.json")]
+        )
+        assert code == 0
+        results = json.loads((folder / f"{name}.json").read_text())
+        assert 0 < results["held-out masked-LM loss (nats)"] < 10
+        assert 0 <= results["held-out next-sentence accuracy"] <= 1
+        # The held-out text is what was written, without masks: the, and, meet, a point, words.
+        assert results["unigram entropy of the held-out text (nats)"] < np.log(4 + len(WORDS))
+        assert (folder / name / "vocab.txt").read_text() == (folder / "vocab.txt").read_text()
+    total = json.loads((examples / "manifest.json").read_text())["counts"]["examples"]
+    assert results["training examples"] == results["held-out examples"] == total
+
+
+@pytest.mark.backend_free
+def test_real_text_gives_balanced_labels_and_the_papers_rates(tmp_path):
+    data = os.environ.get("KERAS_BERT_ZOO_DATA")
+    if not data:
+        pytest.skip("the data are missing: KERAS_BERT_ZOO_DATA is not set")
+    data = pathlib.Path(data)
+    code = main(
+        ["prepare", "--text", str(data / "pretraining"), "--output", str(tmp_path / "examples")]
+        + ["--vocabulary", str(data / "vocab" / "bert-base-uncased-vocab.txt")]
+        + ["--encoding-errors", "replace", "--masked-once", "--dupe-factor", "2"]
+    )
+    assert code == 0
+    manifest = json.loads((tmp_path / "examples" / "manifest.json").read_text())
+    counts, rates = manifest["counts"], manifest["rates"]
+    # 65 addresses to Congress, 59 inaugural ones, 60 articles and the authors' sample.
+    assert counts["documents"] == 185
+    labels = counts["labels"]
+    assert abs(labels[1] / sum(labels) - 0.5) < 4 * 0.5 / np.sqrt(sum(labels))
+    assert rates["chosen"] == pytest.approx(0.15, abs=0.003)
+    for kind, share in (("mask", 0.8), ("random", 0.1), ("same", 0.1)):
+        error = np.sqrt(share * (1 - share) / counts["masked"]["chosen"])
+        assert abs(rates[kind] - share) < 4 * error
+    ids = [int(example["example_id"][0]) for example in iterate_examples(tmp_path / "examples")]
+    assert len(set(ids)) == len(ids) == counts["examples"]
