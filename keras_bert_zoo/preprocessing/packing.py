@@ -121,6 +121,8 @@ def pack(
 
 def smallest_bucket(longest, lengths: Sequence[int]):
     """Return the first of `lengths` that is at least `longest`, as a scalar int32 tensor."""
+    if len(lengths) == 1:
+        return tf.constant(lengths[0])  # so that the shape is static
     longest = tf.cast(tf.maximum(longest, 1), tf.int32)
     return tf.gather(lengths, tf.searchsorted(list(lengths), [longest])[0])
 
@@ -156,8 +158,6 @@ def _only_one(lengths, budget, truncation):
 
 def _head(ragged, keep):
     """Return the first `keep[i]` pieces of each row i."""
-    position = tf.ragged.range(tf.cast(ragged.row_lengths(), tf.int32))
-    position = position.with_row_splits_dtype(ragged.row_splits.dtype)
-    values = tf.boolean_mask(ragged.values, position.values < tf.repeat(keep, ragged.row_lengths()))
-    keep = tf.cast(keep, ragged.row_splits.dtype)
-    return tf.RaggedTensor.from_row_lengths(values, keep, validate=False)
+    starts = tf.cast(ragged.row_starts(), tf.int32)
+    places = tf.ragged.range(starts, starts + keep)
+    return places.with_values(tf.gather(ragged.values, places.values))

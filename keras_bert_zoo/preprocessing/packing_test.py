@@ -137,6 +137,13 @@ def test_a_batch_gets_the_smallest_bucket_that_holds_it(pieces, length):
     assert np.shape(rows["token_ids"]) == (2, length)
 
 
+def test_a_single_length_is_known_to_the_graph():
+    dataset = tf.data.Dataset.from_tensors(tf.ragged.constant([[7]]))
+    marks = {"cls_id": CLS, "sep_id": SEP, "pad_id": PAD}
+    spec = dataset.map(lambda ids: pack([ids], **marks, lengths=(9,))).element_spec
+    assert {part.shape[1] for part in spec.values()} == {9}
+
+
 def test_a_batch_without_rows_is_packed():
     assert packed([], lengths=(4, 6))["token_ids"] == []
 
