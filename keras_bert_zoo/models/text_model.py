@@ -195,6 +195,12 @@ class TextModel:
             self.metrics_variables, super().get_metrics_result
         )
 
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # TensorFlow's. Keras can't take a batch of several workers to be a dictionary.
+        if iterator is not None and distribution.distribution() is not None:
+            iterator, data_batch = None, distribution.first_replicas_batch(iterator)
+        super()._maybe_symbolic_build(iterator, data_batch)
+
     def _is_model_input(self, x):
         """Say whether `x` holds ids already, rather than texts."""
         if x is None or isinstance(x, dict | keras.utils.PyDataset):

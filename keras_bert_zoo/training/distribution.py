@@ -228,6 +228,19 @@ def _set_tensorflow(engine):
     }
 
 
+def first_replicas_batch(iterator):
+    """Return what the first replica gets of an epoch's first batch."""
+    strategy = tf.distribute.get_strategy()
+    _, _, batches_left = next(iter(iterator))
+    return keras.tree.map_structure(
+        lambda x: strategy.experimental_local_results(x)[0], next(batches_left)
+    )
+
+
+def _in_replica():
+    return tf.distribute.get_replica_context() is not None
+
+
 def reduce_before_clipping(optimizer) -> None:
     """Let a TensorFlow optimiser clip the global batch's gradient, not each replica's.
 
@@ -327,7 +340,12 @@ def metrics_of_all_processes(variables, results):
 
     Keras's metrics are made of sums. On JAX and TensorFlow they are global already.
     """
-    if BACKEND != "torch" or _distribution is None or in_stateless_scope() or not variables:
+    if _distribution is None or in_stateless_scope() or not variables:
+        return results()
+    if BACKEND == "tensorflow" and _distribution.processes > 1 and _in_replica():
+        # Keras takes the mean over the workers along the first axis, which a number has not.
+        return {name: ops.reshape(value, (1,)) for name, value in results().items()}
+    if BACKEND != "torch":
         return results()
     import torch
 
@@ -494,9 +512,10 @@ def _share(reduction, y_pred, sample_weight):
 
 def _sum_over_replicas(value):
     if BACKEND == "tensorflow":
-        context = tf.distribute.get_replica_context()
         # Outside a step Keras only asks for shapes.
-        return context.all_reduce("SUM", value) if context is not None else value
+        return (
+            tf.distribute.get_replica_context().all_reduce("SUM", value) if _in_replica() else value
+        )
     if not in_stateless_scope():
         import torch
 
