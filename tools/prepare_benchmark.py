@@ -6,8 +6,8 @@ Both make next-sentence examples from the same file in the authors' format, ten 
 masked once, 128 pieces, and write tf.train.Example records. Each runs as a process of its own,
 pinned to one core, several times; whole processes are timed, and what they take for almost no
 text is given apart. To make that small beside the work the text is written several times, each
-copy's documents with a first sentence of their own. The plain program follows google-research/bert's
-create_pretraining_data.py: a sentence, an example and a piece at a time.
+copy's documents with a first sentence of their own. The plain program follows
+google-research/bert's create_pretraining_data.py: a sentence, an example and a piece at a time.
 """
 
 import argparse

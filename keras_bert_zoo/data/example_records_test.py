@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_bert_zoo.data.example_records import serialize_examples
+from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 
 pytestmark = pytest.mark.backend_free
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_bert_zoo.data.documents import Document
 from keras_bert_zoo.data.shards import ExampleMaker
 from keras_bert_zoo.preprocessing import BertTokenizer
+from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 
 pytestmark = pytest.mark.backend_free
 
