@@ -120,7 +120,7 @@ def test_the_module_runs_as_a_command():
         text=True,
     )
     assert done.returncode == 0
-    for verb in ("list", "pretrain", "finetune", "predict"):
+    for verb in ("list", "report", "vocab", "prepare", "pretrain", "finetune", "predict"):
         assert verb in done.stdout
 
 
