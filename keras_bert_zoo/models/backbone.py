@@ -155,8 +155,17 @@ class BertBackbone(TextModel, keras.Model):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention_dropout = attention_dropout
         self.causal = causal
-        self.rematerialize = rematerialize
         self.preprocessor = preprocessor
+
+    @property
+    def rematerialize(self) -> bool:
+        """Whether training computes each layer again; it may be set before training begins."""
+        return self.encoder_layers[0].rematerialize
+
+    @rematerialize.setter
+    def rematerialize(self, value: bool) -> None:
+        for layer in self.encoder_layers:
+            layer.rematerialize = value
 
     def hidden_states(self, inputs: dict) -> list:
         """Return the states after the embeddings and after each layer, in inference mode.

@@ -393,7 +393,8 @@ def _own_part(dataset, shards, shard):
         multiple, shards, shard = multiple // shards, 1, 0
 
     def cut(*element):
-        rows = tf.shape(tf.nest.flatten(element)[0])[0]
+        element = [part for part in element if part is not None]
+        rows = tf.shape(element[0]["token_ids"])[0]
         size = -(-rows // multiple) * multiple // shards
 
         def cut_rows(x):
@@ -406,8 +407,7 @@ def _own_part(dataset, shards, shard):
                 part.set_shape([static, *x.shape[1:]])
             return part
 
-        element = tf.nest.map_structure(cut_rows, element)
-        return element if len(element) > 1 else element[0]
+        return keras.utils.pack_x_y_sample_weight(*tf.nest.map_structure(cut_rows, element))
 
     return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
@@ -419,8 +419,7 @@ def _in_parts(element, count):
         parts.set_shape([count, rows, *x.shape[1:]])
         return parts
 
-    element = tf.nest.map_structure(split, element)
-    return element if len(element) > 1 else element[0]
+    return keras.utils.pack_x_y_sample_weight(*tf.nest.map_structure(split, element))
 
 
 @contextlib.contextmanager
