@@ -145,7 +145,8 @@ class BertPreprocessor:
             y, sample_weight: arrays, or dictionaries of them, with a row a text; or None.
             batch_size: texts a batch; the last of an epoch may be smaller.
             shuffle: a new order each epoch, set by `seed` and the epoch alone.
-            seed, epochs: integers. All epochs follow one another.
+            seed, epochs: integers. All epochs follow one another, each with an order and masks
+                of its own; `fit` is to be told its `steps_per_epoch` then.
 
         Returns:
             A data set of inputs, of (inputs, y), or of (inputs, y, sample_weight).
