@@ -340,13 +340,13 @@ def metrics_of_all_processes(variables, results):
 
     Keras's metrics are made of sums. On JAX and TensorFlow they are global already.
     """
-    if _distribution is None or in_stateless_scope() or not variables:
+    one_process = _distribution is None or _distribution.processes == 1
+    if one_process or BACKEND == "jax" or in_stateless_scope() or not variables:
         return results()
-    if BACKEND == "tensorflow" and _distribution.processes > 1 and _in_replica():
+    if BACKEND == "tensorflow":
         # Keras takes the mean over the workers along the first axis, which a number has not.
-        return {name: ops.reshape(value, (1,)) for name, value in results().items()}
-    if BACKEND != "torch":
-        return results()
+        shape = (1,) if _in_replica() else ()
+        return {name: ops.reshape(value, shape) for name, value in results().items()}
     import torch
 
     own = [variable.value.detach().clone() for variable in variables]
