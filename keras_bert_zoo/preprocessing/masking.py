@@ -257,16 +257,21 @@ class MaskedLMMasker:
     def _choose_pieces(self, key, token_ids, real):
         """Return positions (batch, predictions), -1 as filling behind, and these as owners too."""
         length = tf.shape(token_ids)[1]
-        order = uniform(key, _ORDER, tf.range(length)[None, :])
+        most = self._most(length)
+        # Behind the longest row there is nothing to choose.
+        longest = tf.reduce_max(tf.where(real, tf.range(1, length + 1), 0))
+        real, token_ids = real[:, :longest], token_ids[:, :longest]
+        order = uniform(key, _ORDER, tf.range(longest)[None, :])
         selectable = real & tf.gather(self._is_selectable, token_ids)
         if self.selection == "chance":
             selectable &= order < self.mask_selection_rate
         wanted = tf.minimum(self._most(_number(real)), _number(selectable))
-        most = self._most(length)
-        positions = tf.math.top_k(-tf.where(selectable, order, 2.0), k=most).indices
-        is_filling = tf.range(most) >= wanted[:, None]
-        positions = tf.sort(tf.where(is_filling, length, positions), axis=1)
+        first = tf.minimum(most, longest)
+        positions = tf.math.top_k(-tf.where(selectable, order, 2.0), k=first).indices
+        is_filling = tf.range(first) >= wanted[:, None]
+        positions = tf.sort(tf.where(is_filling, longest, positions), axis=1)
         positions = tf.where(is_filling, -1, positions)
+        positions = tf.pad(positions, [[0, 0], [0, most - first]], constant_values=-1)
         return positions, positions
 
     def _choose_units(self, key, token_ids, real, word_ids):
