@@ -1,0 +1,252 @@
+"""A training run on several devices or processes is the run on one."""
+
+import functools
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import pytest
+
+BACKEND = keras.backend.backend()
+
+SETUP = """
+import json, os, sys
+devices, output = int(sys.argv[1]), sys.argv[2]
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    import tensorflow as tf
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * devices)
+import keras, numpy as np
+import keras_bert_zoo as zoo
+from keras_bert_zoo.training import distribution
+
+def backbone(dropout):
+    return zoo.models.BertBackbone(
+        vocabulary_size=50, num_layers=2, num_heads=2, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=32, dropout=dropout, attention_dropout=dropout)
+
+def report(results):
+    process = distribution.distribution().process if distribution.distribution() else 0
+    with open(f"{output}.{process}", "w") as file:
+        json.dump(results, file, default=lambda x: np.asarray(x).tolist())
+"""
+
+TRAIN = """
+strategy, steps, own_shards = sys.argv[3], int(sys.argv[4]), sys.argv[5] == "True"
+parts = None
+if strategy != "one":
+    parts = distribution.distribute(strategy, reads_own_shard=own_shards)
+import tensorflow as tf
+
+model = zoo.models.BertPretrainer(backbone(0.0))
+rng = np.random.default_rng(0)
+for weight in model.trainable_variables:
+    weight.assign(rng.normal(0, 0.05, weight.shape) + (weight.name == "gamma"))
+schedule = zoo.training.WarmupLinearDecay(1e-3, total_steps=50)
+model.compile(optimizer=zoo.training.adamw(schedule))
+
+# The last batch is smaller, where all see all of it.
+rows = 64 * steps - (0 if own_shards else 3)
+real = (np.arange(32) < rng.integers(8, 33, (rows, 1))).astype(int)
+x = {
+    "token_ids": rng.integers(5, 50, (rows, 32)) * real,
+    "segment_ids": (np.arange(32) >= 6) * real,
+    "padding_mask": real,
+    "mask_positions": np.sort(rng.integers(0, 8, (rows, 5)), axis=1),
+}
+y = {"masked_lm": rng.integers(5, 12, (rows, 5)), "next_sentence": rng.integers(0, 2, rows)}
+# The second half of each batch has few masked pieces.
+masked = rng.integers(0, 6, rows) // np.where(np.arange(rows) % 64 < 32, 1, 4)
+weights = {
+    "masked_lm": (np.arange(5) < masked[:, None]).astype("float32"),
+    "next_sentence": np.ones(rows, "float32"),
+}
+data = tf.data.Dataset.from_tensor_slices((x, y, weights))
+shard, shards = distribution.data_shard()
+if own_shards:
+    data = data.batch(64 // shards).shard(shards, shard)
+else:
+    data = data.batch(64)
+# An epoch a step, so that the history has each step's own loss.
+results = {"losses": model.fit(data, epochs=steps, steps_per_epoch=1, verbose=0).history["loss"]}
+if not own_shards:
+    results["scores"] = model.evaluate(
+        x, y, sample_weight=weights, batch_size=64, return_dict=True, verbose=0)
+if parts is None or parts.processes == 1:
+    some = {name: values[:70] for name, values in x.items()}
+    results["predictions"] = model.predict(some, batch_size=33, verbose=0)
+if strategy == "data+model":
+    results["layouts"] = {
+        name: list(weight.value.sharding.spec) for name, weight in {
+            "qkv": model.backbone.encoder_layers[0].attention.qkv.kernel,
+            "moment": next(v for v in model.optimizer.variables
+                           if "qkv_kernel" in v.path and "momentum" in v.path),
+        }.items()}
+report(results)
+"""
+
+DROPOUT = """
+distribution.distribute("data")
+outputs = []
+
+class Watched(zoo.models.BertTextClassifier):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if training:
+            outputs.append(keras.ops.convert_to_numpy(y_pred))
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+keras.utils.set_random_seed(0)
+model = Watched(backbone(0.5), num_classes=2)
+model.compile(run_eagerly=True)
+# A row a replica, all the same.
+ids = np.full((2, 9), 7)
+x = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
+model.fit(x, np.zeros(2, int), epochs=2, verbose=0)
+seeds = [v for v in model.variables if v.name == "seed_generator_state"]
+copies = [v.value.values if devices > 1 else [v.value] for v in seeds]
+report({"outputs": outputs, "seeds": [[np.asarray(c) for c in copy] for copy in copies]})
+"""
+
+
+def run(program, *arguments, devices=1, processes=1):
+    """Run a program in processes told of each other in their engine's way; what each reports."""
+    with tempfile.TemporaryDirectory() as folder:
+        script, output = pathlib.Path(folder, "program.py"), pathlib.Path(folder, "results")
+        script.write_text(SETUP + program)
+        command = [str(script), str(devices), str(output), *map(str, arguments)]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", *before, *command],
+                env={**os.environ, **environment(devices), **extra},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for before, extra in launches(processes)
+        ]
+        printed = [process.communicate()[0] for process in started]
+        for process, text in zip(started, printed, strict=True):
+            assert process.returncode == 0, text[-3000:]
+        return [json.loads(pathlib.Path(f"{output}.{i}").read_text()) for i in range(processes)]
+
+
+def environment(devices):
+    return {
+        "KERAS_BACKEND": BACKEND,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "JAX_PLATFORMS": "cpu",
+        "OMP_NUM_THREADS": "1",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+
+
+def launches(processes):
+    """Return, a process to be started, what stands before the program and its environment."""
+    if processes == 1:
+        return [([], {})]
+    ports = free_ports(processes)
+    if BACKEND == "torch":
+        # One launcher starts them all.
+        options = f"--nproc-per-node={processes} --master-port={ports[0]}".split()
+        return [(["-m", "torch.distributed.run", *options], {})]
+    addresses = [f"localhost:{port}" for port in ports]
+    if BACKEND == "tensorflow":
+        return [
+            ([], {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})})
+            for task in ({"type": "worker", "index": i} for i in range(processes))
+        ]
+    return [
+        (
+            [],
+            {
+                "KERAS_DISTRIBUTION_JOB_ADDRESSES": addresses[0],
+                "KERAS_DISTRIBUTION_NUM_PROCESSES": str(processes),
+                "KERAS_DISTRIBUTION_PROCESS_ID": str(i),
+            },
+        )
+        for i in range(processes)
+    ]
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@functools.cache
+def on_one_device(steps, own_shards=False):
+    return run(TRAIN, "one", steps, own_shards)[0]
+
+
+def assert_same_losses(losses, expected):
+    assert len(losses) == len(expected)
+    np.testing.assert_allclose(losses[:10], expected[:10], rtol=1e-5)
+    np.testing.assert_allclose(losses, expected, rtol=1e-3)
+
+
+# What one machine has: eight devices of JAX, two of TensorFlow, two processes of PyTorch.
+ON_ONE_MACHINE = {
+    "jax": [("data", 8, 1), ("data+model", 8, 1)],
+    "tensorflow": [("data", 2, 1)],
+    "torch": [("data", 1, 2)],
+}[BACKEND]
+
+# Several processes with devices of their own, as on several hosts.
+ON_SEVERAL_HOSTS = {
+    "jax": [("data", 4, 2), ("data+model", 4, 2)],
+    "tensorflow": [("data", 1, 2)],
+    "torch": [("data", 1, 2)],
+}[BACKEND]
+
+
+@pytest.mark.parametrize(("strategy", "devices", "processes"), ON_ONE_MACHINE)
+@pytest.mark.parametrize("steps", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_losses_are_those_of_one_device(strategy, devices, processes, steps):
+    expected = on_one_device(steps)
+    reports = run(TRAIN, strategy, steps, False, devices=devices, processes=processes)
+    for report in reports:
+        assert_same_losses(report["losses"], expected["losses"])
+        for name, score in expected["scores"].items():
+            # The filled-up last batch counts by its filled size in a mean loss over batches.
+            rtol = 1e-4 if "loss" in name else 1e-5
+            np.testing.assert_allclose(report["scores"][name], score, rtol=rtol, err_msg=name)
+        for name, values in report.get("predictions", {}).items():
+            np.testing.assert_allclose(values, expected["predictions"][name], atol=1e-4)
+        if strategy == "data+model":
+            assert report["layouts"] == {"qkv": [None, "model"], "moment": [None, "model"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "devices", "processes"), ON_SEVERAL_HOSTS)
+@pytest.mark.parametrize("own_shards", [False, True])
+def test_losses_on_several_hosts_are_those_of_one_device(strategy, devices, processes, own_shards):
+    expected = on_one_device(10, own_shards)
+    reports = run(TRAIN, strategy, 10, own_shards, devices=devices, processes=processes)
+    for report in reports:
+        assert_same_losses(report["losses"], expected["losses"])
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX draws one mask for the global batch")
+def test_each_replica_draws_dropout_of_its_own():
+    devices, processes = {"tensorflow": (2, 1), "torch": (1, 2)}[BACKEND]
+    reports = run(DROPOUT, devices=devices, processes=processes)
+    outputs = np.array([output for report in reports for output in report["outputs"]])
+    # Two steps of two replicas.
+    assert outputs.shape == (4, 1, 2)
+    assert len({tuple(output) for output in outputs[:, 0].tolist()}) == 4
+    for copies in zip(*(report["seeds"] for report in reports), strict=True):
+        states = {tuple(state) for process in copies for state in process}
+        assert len(states) == 1
