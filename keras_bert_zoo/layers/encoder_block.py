@@ -93,6 +93,7 @@ class BertEncoderBlock(keras.layers.Layer):
 
     def call(self, x, attention_mask, training=None):
         """Transform `x` (batch, length, hidden_dim)."""
+        x = keras.ops.cast(x, self.compute_dtype)
         if training and self.rematerialize:
             return self._recomputed(x, attention_mask)
         return self._transformed(x, attention_mask, training)
