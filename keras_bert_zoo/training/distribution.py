@@ -305,7 +305,8 @@ def training(model, call):
         _parallel_calls[id(model)] = _data_parallel(model, call)
     _shift_seeds(model, 1)
     try:
-        yield
+        with _own_random_numbers():
+            yield
     finally:
         _shift_seeds(model, -1)
         _parallel_calls.pop(id(model), None)
@@ -555,6 +556,21 @@ def _shift_seeds(model, sign):
     elif BACKEND == "torch":
         for variable in seeds:
             variable.value.detach()[0] += sign * _seed_offset(_distribution.process)
+
+
+@contextlib.contextmanager
+def _own_random_numbers():
+    """Draw from PyTorch's own generator, as a dropout without a seed does, apart too."""
+    if BACKEND != "torch":
+        yield
+        return
+    import torch
+
+    seed = int(torch.randint(2**31, ()))
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed + _seed_offset(_distribution.process))
+        yield
 
 
 def _seed_offset(replica):
