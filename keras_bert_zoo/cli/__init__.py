@@ -13,6 +13,19 @@ VERBS = ("list", "report", "vocab", "prepare", "pretrain", "finetune", "predict"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; return 0, or 2 with one line on standard error where the input is wrong."""
+    parsed = make_parser().parse_args(arguments)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    warnings.showwarning = _show_warning
+    try:
+        parsed.run(parsed)
+    except (ValueError, TypeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, a sub-parser a verb."""
     parser = argparse.ArgumentParser("python -m keras_bert_zoo", description="BERT on Keras 3.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     for verb in VERBS:
@@ -27,15 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verb_parser.add_argument("--json", metavar="FILE", help="write the results there as JSON")
         module.add_arguments(verb_parser)
         verb_parser.set_defaults(run=module.run)
-    parsed = parser.parse_args(arguments)
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    warnings.showwarning = _show_warning
-    try:
-        parsed.run(parsed)
-    except (ValueError, TypeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return parser
 
 
 def _show_warning(message, category, filename, line_number, file=None, line=None):

@@ -3,7 +3,7 @@
 import keras
 
 from keras_bert_zoo.layers import MaskedLMHead
-from keras_bert_zoo.models.text_model import BertTask
+from keras_bert_zoo.models.text_model import BertTask, weighted_mean
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -67,7 +67,5 @@ def masked_inputs(backbone) -> dict:
 
 
 def masked_lm_loss() -> keras.losses.Loss:
-    """Return the cross-entropy from logits, averaged over the weights it is given."""
-    return keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction="mean_with_sample_weight"
-    )
+    """Return the cross-entropy from logits, averaged over the masked pieces."""
+    return weighted_mean(keras.losses.SparseCategoricalCrossentropy, from_logits=True)

@@ -438,20 +438,15 @@ def test_texts_are_fitted_and_evaluated(constant_classifier):
 
 def test_example_and_class_weights_count(constant_classifier):
     sample_weight = np.arange(8) / 4
-    expected = (LOSSES * sample_weight).mean()
-    measured = constant_classifier.evaluate(
-        TEXTS, LABELS, sample_weight=sample_weight, batch_size=4, verbose=0
-    )
+    expected = np.average(LOSSES, weights=sample_weight)
+    options = {"batch_size": 8, "verbose": 0}
+    measured = constant_classifier.evaluate(TEXTS, LABELS, sample_weight=sample_weight, **options)
     assert measured[0] == pytest.approx(expected, rel=1e-5)
-    history = constant_classifier.fit(
-        TEXTS, LABELS, sample_weight=sample_weight, batch_size=4, verbose=0
-    ).history
+    history = constant_classifier.fit(TEXTS, LABELS, sample_weight=sample_weight, **options).history
     assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
-    history = constant_classifier.fit(
-        TEXTS, LABELS, class_weight={0: 3.0, 1: 0.5}, batch_size=4, verbose=0
-    ).history
-    expected = (LOSSES * np.where(LABELS == 0, 3.0, 0.5)).mean()
-    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+    history = constant_classifier.fit(TEXTS, LABELS, class_weight={0: 3.0, 1: 0.5}, **options)
+    expected = np.average(LOSSES, weights=np.where(LABELS == 0, 3.0, 0.5))
+    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_validation_takes_the_last_examples_or_those_given(constant_classifier):
@@ -467,8 +462,8 @@ def test_validation_takes_the_last_examples_or_those_given(constant_classifier):
         history = constant_classifier.fit(
             TEXTS, LABELS, batch_size=4, validation_data=validation_data, epochs=2, verbose=0
         ).history
-        weight = validation_data[2] if isinstance(validation_data, tuple) else 1
-        expected = (LOSSES[:4] * weight).mean()
+        weights = validation_data[2] if isinstance(validation_data, tuple) else None
+        expected = np.average(LOSSES[:4], weights=weights)
         assert history["val_loss"] == pytest.approx([expected] * 2, rel=1e-5)
 
 

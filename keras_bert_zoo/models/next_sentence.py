@@ -3,7 +3,7 @@
 import keras
 
 from keras_bert_zoo.layers.common import initializer
-from keras_bert_zoo.models.text_model import BertTask
+from keras_bert_zoo.models.text_model import BertTask, weighted_mean
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -41,9 +41,14 @@ class BertNextSentence(BertTask, keras.Model):
     def defaults(self) -> dict:
         """Return the two-class cross-entropy and accuracy."""
         return {
-            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "loss": next_sentence_loss(),
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         }
+
+
+def next_sentence_loss() -> keras.losses.Loss:
+    """Return the two-class cross-entropy from logits."""
+    return weighted_mean(keras.losses.SparseCategoricalCrossentropy, from_logits=True)
 
 
 def make_next_sentence_head() -> keras.layers.Dense:

@@ -7,7 +7,7 @@ from keras_bert_zoo.models.masked_lm import (
     masked_inputs,
     masked_lm_loss,
 )
-from keras_bert_zoo.models.next_sentence import make_next_sentence_head
+from keras_bert_zoo.models.next_sentence import make_next_sentence_head, next_sentence_loss
 from keras_bert_zoo.models.text_model import BertTask
 
 
@@ -61,7 +61,7 @@ class BertPretrainer(BertTask, keras.Model):
         return {
             "loss": {
                 "masked_lm": masked_lm_loss(),
-                "next_sentence": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                "next_sentence": next_sentence_loss(),
             },
             "weighted_metrics": {"masked_lm": accuracy(), "next_sentence": accuracy()},
         }

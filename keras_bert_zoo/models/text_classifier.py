@@ -1,11 +1,12 @@
 """A class, or a number, for a text or a pair of texts."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import keras
 
 from keras_bert_zoo.layers.common import check_positive_int, initializer
-from keras_bert_zoo.models.text_model import BertTask
+from keras_bert_zoo.models.text_model import BertTask, weighted_mean
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -94,7 +95,7 @@ class BertTextClassifier(BertTask, keras.Model):
     def defaults(self) -> dict:
         """Return the loss and metrics that fit the head."""
         if self.num_classes == 1 and self.activation is None:
-            return {"loss": keras.losses.MeanSquaredError(), "weighted_metrics": []}
+            return {"loss": weighted_mean(keras.losses.MeanSquaredError), "weighted_metrics": []}
         loss, metric = _LOSSES[self.activation]
         return {"loss": loss(), "weighted_metrics": [metric(name="accuracy")]}
 
@@ -124,12 +125,15 @@ class BertTextClassifier(BertTask, keras.Model):
 
 _LOSSES = {
     None: (
-        lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        partial(weighted_mean, keras.losses.SparseCategoricalCrossentropy, from_logits=True),
         keras.metrics.SparseCategoricalAccuracy,
     ),
     "softmax": (
-        keras.losses.SparseCategoricalCrossentropy,
+        partial(weighted_mean, keras.losses.SparseCategoricalCrossentropy),
         keras.metrics.SparseCategoricalAccuracy,
     ),
-    "sigmoid": (keras.losses.BinaryCrossentropy, keras.metrics.BinaryAccuracy),
+    "sigmoid": (
+        partial(weighted_mean, keras.losses.BinaryCrossentropy),
+        keras.metrics.BinaryAccuracy,
+    ),
 }

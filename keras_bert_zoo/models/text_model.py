@@ -533,6 +533,14 @@ class _Ids(NamedTuple):
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
 
 
+def weighted_mean(loss: type[keras.losses.Loss], **arguments) -> keras.losses.Loss:
+    """Return a loss whose mean is over the weights and not over the entries.
+
+    What only fills a row up, a masked-LM label or a packed example, then counts for nothing.
+    """
+    return loss(reduction="mean_with_sample_weight", **arguments)
+
+
 def _is_auto(argument):
     return isinstance(argument, str) and argument == "auto"
 
