@@ -1,11 +1,12 @@
 """BERT on Keras 3: one definition for TensorFlow, JAX and PyTorch."""
 
-from keras_bert_zoo import layers, models, preprocessing, training
+from keras_bert_zoo import data, layers, models, preprocessing, training
 from keras_bert_zoo.presets import from_preset, list_presets, load_tokenizer
 from keras_bert_zoo.version import __version__
 
 __all__ = [
     "__version__",
+    "data",
     "from_preset",
     "layers",
     "list_presets",

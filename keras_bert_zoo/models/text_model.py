@@ -1,6 +1,7 @@
 """What every BERT model shares: strings into `fit`, checked ids, presets."""
 
 import contextlib
+import warnings
 from typing import NamedTuple
 
 import keras
@@ -295,6 +296,12 @@ class TextModel:
         if steps_per_epoch is None:
             steps_per_epoch = _count_steps(x, batch_size)
         steps = None if steps_per_epoch is None else steps_per_epoch * epochs
+        if steps is None and schedule.total_steps is None:
+            warnings.warn(
+                "The data do not say how many batches they have, so the learning rate stays at its "
+                "peak. Pass `steps_per_epoch`, or a `WarmupLinearDecay` with `total_steps`.",
+                stacklevel=3,
+            )
         schedule.begin_fit(int(optimizer.iterations.numpy()), steps)
         # A compiled step has the old schedule's numbers in it.
         self.train_function = None
@@ -357,14 +364,15 @@ class TextModel:
         """Write the model into `folder`: config, weights, vocabulary, preprocessing.
 
         The folder appears whole or not at all. A compiled model's optimiser state is kept.
-        `keras_bert_zoo.from_preset(folder)` reads it on any backend. Of several processes the
-        first one writes.
+        `keras_bert_zoo.from_preset(folder)` reads it on any backend. Several processes all
+        call it, and the first one writes.
 
         Raises:
             ValueError: `folder` exists and is not a preset of this package.
         """
-        if distribution.is_first_process():
-            preset_folder.write(self, folder)
+        with distribution.whole_weights(self._all_variables()):
+            if distribution.is_first_process():
+                preset_folder.write(self, folder)
 
     def export(self, filepath, format="tf_saved_model", *, pairs=False, **kwargs):
         """Export for serving, as `keras.Model.export` does; a SavedModel takes strings.
