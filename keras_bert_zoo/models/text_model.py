@@ -302,7 +302,12 @@ class TextModel:
                 "peak. Pass `steps_per_epoch`, or a `WarmupLinearDecay` with `total_steps`.",
                 stacklevel=3,
             )
-        schedule.begin_fit(int(optimizer.iterations.numpy()), steps)
+        # The schedule counts the optimiser's steps, and each may accumulate several batches.
+        batches = int(optimizer._iterations.numpy())
+        per_step = optimizer.gradient_accumulation_steps or 1
+        if steps is not None:
+            steps = max(1, (batches + steps) // per_step - batches // per_step)
+        schedule.begin_fit(batches // per_step, steps)
         # A compiled step has the old schedule's numbers in it.
         self.train_function = None
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_bert_zoo.models import BertBackbone, BertTextClassifier
+from keras_bert_zoo.training import WarmupLinearDecay, adamw
 
 
 def inputs(rows):
@@ -45,3 +46,16 @@ def test_training_drops_and_evaluation_does_not(dropout):
     assert len(set(trained)) == (3 if dropout else 1)
     on_batch = {float(model.train_on_batch(x, y, return_dict=True)["loss"]) for _ in range(3)}
     assert len(on_batch) == (3 if dropout else 1)
+
+
+@pytest.mark.parametrize("per_step", [None, 2])
+def test_a_fits_schedule_counts_the_optimisers_steps(per_step):
+    model = classifier(0.0)
+    schedule = WarmupLinearDecay(1.0, warmup=0.0)
+    model.compile(optimizer=adamw(schedule, gradient_accumulation_steps=per_step))
+    for _ in range(2):
+        model.fit(inputs(4), np.array([0, 1, 2, 0]), batch_size=1, epochs=2, verbose=0)
+        done = int(model.optimizer._iterations.numpy()) // (per_step or 1)
+        # At its end a fit's rate is 0; a step before that it is one step's share of the peak.
+        assert float(schedule(done)) == 0
+        np.testing.assert_allclose(float(schedule(done - 1)), 1 / (8 // (per_step or 1)), rtol=1e-5)
