@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import pytest
 
+import keras_bert_zoo as zoo
+
 BACKEND = keras.backend.backend()
 
 SETUP = """
@@ -89,6 +91,7 @@ if strategy == "data+model":
             "moment": next(v for v in model.optimizer.variables
                            if "qkv_kernel" in v.path and "momentum" in v.path),
         }.items()}
+model.save_to_preset(f"{output}.preset")
 report(results)
 """
 
@@ -134,7 +137,16 @@ def run(program, *arguments, devices=1, processes=1):
         printed = [process.communicate()[0] for process in started]
         for process, text in zip(started, printed, strict=True):
             assert process.returncode == 0, text[-3000:]
-        return [json.loads(pathlib.Path(f"{output}.{i}").read_text()) for i in range(processes)]
+        reports = [json.loads(pathlib.Path(f"{output}.{i}").read_text()) for i in range(processes)]
+        preset = f"{output}.preset"
+        if os.path.exists(preset):
+            reports[0]["saved"] = zoo.from_preset(preset, "pretrainer").get_weights()
+        return reports
+
+
+def assert_same_weights(saved, expected):
+    for one, other in zip(saved, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 def environment(devices):
@@ -217,6 +229,7 @@ ON_SEVERAL_HOSTS = {
 def test_losses_are_those_of_one_device(strategy, devices, processes, steps):
     expected = on_one_device(steps)
     reports = run(TRAIN, strategy, steps, False, devices=devices, processes=processes)
+    assert_same_weights(reports[0]["saved"], expected["saved"])
     for report in reports:
         assert_same_losses(report["losses"], expected["losses"])
         for name, score in expected["scores"].items():
@@ -235,6 +248,7 @@ def test_losses_are_those_of_one_device(strategy, devices, processes, steps):
 def test_losses_on_several_hosts_are_those_of_one_device(strategy, devices, processes, own_shards):
     expected = on_one_device(10, own_shards)
     reports = run(TRAIN, strategy, 10, own_shards, devices=devices, processes=processes)
+    assert_same_weights(reports[0]["saved"], expected["saved"])
     for report in reports:
         assert_same_losses(report["losses"], expected["losses"])
 

@@ -375,7 +375,7 @@ class TextModel:
         Raises:
             ValueError: `folder` exists and is not a preset of this package.
         """
-        with distribution.whole_weights(self._all_variables()):
+        with distribution.saving(self._all_variables()):
             if distribution.is_first_process():
                 preset_folder.write(self, folder)
 

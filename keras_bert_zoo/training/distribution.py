@@ -185,6 +185,38 @@ def _set_jax(engine):
     }
 
 
+@contextlib.contextmanager
+def saving(variables):
+    """Hold the weights that are split over several hosts whole, so that one can read them all.
+
+    Every process has to come here: each has a part of them.
+    """
+    if BACKEND != "jax" or _distribution is None or _distribution.processes == 1:
+        yield
+        return
+    import jax
+
+    split = [variable for variable in variables if not _readable(variable.value)]
+    parts = [variable.value for variable in split]
+    engine = keras.distribution.distribution()
+    try:
+        for variable, value in zip(split, parts, strict=True):
+            mesh, whole = value.sharding.mesh, jax.sharding.PartitionSpec()
+            everywhere = jax.sharding.NamedSharding(mesh, whole)
+            variable._value = jax.jit(lambda x: x, out_shardings=everywhere)(value)
+        # While it saves Keras makes variables, which all processes would have to make together.
+        keras.distribution.set_distribution(None)
+        yield
+    finally:
+        keras.distribution.set_distribution(engine)
+        for variable, value in zip(split, parts, strict=True):
+            variable._value = value
+
+
+def _readable(value):
+    return value.is_fully_addressable or value.is_fully_replicated
+
+
 # === TensorFlow ===
 
 
@@ -525,7 +557,12 @@ def _sum_over_replicas(value):
 
 
 def make_global(model) -> None:
-    """Make a compiled model's losses and clipping those of the global batch."""
+    """Make a compiled model's losses and clipping those of the global batch.
+
+    Raises:
+        ValueError: gradients are to be accumulated on TensorFlow, which has no place for
+            replicas in a condition.
+    """
     if _distribution is None or BACKEND == "jax":
         return
     compiled = model._compile_loss
@@ -535,7 +572,14 @@ def make_global(model) -> None:
             compiled._user_loss, compiled._user_loss_weights, output_names=compiled.output_names
         )
     if BACKEND == "tensorflow" and model.optimizer is not None:
-        reduce_before_clipping(getattr(model.optimizer, "inner_optimizer", model.optimizer))
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        if optimizer.gradient_accumulation_steps and _distribution.replicas > 1:
+            raise ValueError(
+                "`gradient_accumulation_steps` must be None for several replicas on TensorFlow. "
+                f"Received: {optimizer.gradient_accumulation_steps} for "
+                f"{_distribution.replicas} replicas. JAX and PyTorch accumulate on many devices."
+            )
+        reduce_before_clipping(optimizer)
 
 
 # === Dropout ===
