@@ -104,13 +104,16 @@ def example_batches(
     seed: int = 0,
     epochs: int = 1,
     initial_epoch: int = 0,
+    initial_step: int = 0,
     num_processes: int = 1,
     process_index: int = 0,
+    with_example_ids: bool = False,
 ):
     """Return a `tf.data.Dataset` of (inputs, labels, weights), all epochs one after the other.
 
     The order of an epoch depends on `seed` and the epoch's number, the masks also on the
-    example's id: a run that goes on with `initial_epoch` gets the batches it would have had.
+    example's id: a run that goes on with `initial_epoch` and `initial_step` gets the batches
+    it would have had.
 
     Args:
         folder: one that `prepare` filled.
@@ -122,8 +125,10 @@ def example_batches(
         masking: arguments of `MaskedLMMasker` for examples that are not masked yet.
         buckets: lengths that batches are padded to, as a preprocessor takes them.
         shuffle, seed, epochs, initial_epoch: as `fit` takes them.
+        initial_step: batches of the first epoch to pass over.
         num_processes, process_index: how many processes train together and which one this
             is. Each reads other shards, and all the same number of batches.
+        with_example_ids: give ((inputs, labels, weights), ids), with int64 ids (batch,).
 
     Returns:
         Inputs are `token_ids`, `segment_ids`, `padding_mask` (batch, length) and
@@ -161,18 +166,19 @@ def example_batches(
 
     def make_batch(batch, epoch):
         columns = records.parse_records(batch, names)
+        example_ids = columns["example_id"].flat_values
         inputs = records.pad_rows(columns, pad_id=tokenizer.pad_token_id, lengths=lengths)
         if masker is None:
             masked = records.pad_masks(columns, predictions)
         else:
-            example_ids = columns["example_id"].flat_values
             masked = masker(inputs["token_ids"], inputs["padding_mask"], example_ids, epoch)
             inputs["token_ids"] = masked["token_ids"]
         inputs["mask_positions"] = masked["mask_positions"]
         labels, weights = masked["mask_ids"], masked["mask_weights"]
-        if task == "masked_lm":
-            return inputs, labels, weights
-        return records.with_pair_labels(inputs, labels, weights, columns["next_sentence"])
+        element = (inputs, labels, weights)
+        if task == "pretrainer":
+            element = records.with_pair_labels(*element, columns["next_sentence"])
+        return (element, example_ids) if with_example_ids else element
 
     mine, steps = _share(manifest, shards, batch_size, num_processes, process_index)
     return records.record_batches(
@@ -184,6 +190,7 @@ def example_batches(
         seed=seed,
         epochs=epochs,
         initial_epoch=initial_epoch,
+        initial_step=initial_step,
     )
 
 

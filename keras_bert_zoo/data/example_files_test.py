@@ -111,6 +111,12 @@ def test_an_order_and_masks_come_with_each_epoch_and_seed(folders):
     assert three == batches(epochs=3)
     # A run that goes on gets the epochs it would have had.
     assert batches(epochs=3, initial_epoch=1) == three[steps:]
+    for step in (0, 1, steps - 1):
+        going_on = example_batches(
+            folders["pairs"], 8, epochs=3, initial_epoch=1, initial_step=step
+        )
+        assert arrays(going_on) == three[steps + step :]
+        assert int(going_on.cardinality()) == 2 * steps - step
     assert batches(seed=1) != three[:steps]
     epochs = [three[k * steps : (k + 1) * steps] for k in range(3)]
     masks = [[batch[0]["padding_mask"] for batch in epoch] for epoch in epochs]
@@ -122,6 +128,22 @@ def test_an_order_and_masks_come_with_each_epoch_and_seed(folders):
     assert [b[0]["mask_positions"] for b in still[:steps]] != [
         b[0]["mask_positions"] for b in still[steps:]
     ]
+
+
+@pytest.mark.backend_free
+def test_ids_come_with_the_batches(folders):
+    pieces = {
+        int(example["example_id"][0]): example["token_ids"].tolist()
+        for example in iterate_examples(folders["masked"])
+    }
+    seen = []
+    for (inputs, _, _), ids in example_batches(folders["masked"], 8, with_example_ids=True):
+        real = inputs["padding_mask"].numpy().sum(axis=1)
+        rows = zip(ids.numpy().tolist(), inputs["token_ids"].numpy(), real, strict=True)
+        for number, row, length in rows:
+            assert row[:length].tolist() == pieces[number]
+            seen.append(number)
+    assert sorted(seen) == sorted(pieces)
 
 
 @pytest.mark.backend_free

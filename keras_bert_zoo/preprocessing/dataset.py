@@ -1,5 +1,7 @@
 """Texts or piece ids, with labels, as the batches a model is trained on."""
 
+import numpy as np
+
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 
 
@@ -14,6 +16,8 @@ def batches(
     seed: int = 0,
     epochs: int = 1,
     initial_epoch: int = 0,
+    initial_step: int = 0,
+    with_example_ids: bool = False,
 ):
     """Return a `tf.data.Dataset` of preprocessed batches, all epochs one after the other.
 
@@ -24,6 +28,8 @@ def batches(
         batch_size: examples a batch; the last of an epoch may be smaller.
         shuffle: a new order each epoch, set by `seed` and the epoch alone.
         seed, epochs, initial_epoch: integers.
+        initial_step: batches of the first epoch to pass over.
+        with_example_ids: give (batch, ids), the rows' places in `x`, int64 (batch,).
 
     Raises:
         ValueError: `y` or `sample_weight` has not one row an example.
@@ -38,17 +44,19 @@ def batches(
         order = tf.range(size, dtype=tf.int64)
         if shuffle:
             order = tf.random.experimental.stateless_shuffle(order, seed=[seed, epoch])
-        order = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+        first = tf.where(epoch == initial_epoch, tf.constant(initial_step, tf.int64), 0)
+        order = tf.data.Dataset.from_tensor_slices(order[first * batch_size :]).batch(batch_size)
         return order.map(lambda ids: make_batch(ids, epoch), num_parallel_calls=tf.data.AUTOTUNE)
 
     def make_batch(ids, epoch):
         batch = tf.nest.map_structure(lambda column: tf.gather(column, ids), rows)
-        return preprocessor.batch(
+        element = preprocessor.batch(
             batch["x"], batch.get("y"), batch.get("sample_weight"), example_ids=ids, epoch=epoch
         )
+        return (element, ids) if with_example_ids else element
 
     dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(examples)
-    steps = -(-size // batch_size) * (epochs - initial_epoch)
+    steps = -(-size // batch_size) * (epochs - initial_epoch) - initial_step
     return dataset.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
 
 
@@ -99,6 +107,32 @@ def map_dataset(preprocessor, dataset) -> tuple:
 
     dataset = dataset.enumerate().map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE), epoch.assign
+
+
+def watched(dataset, note):
+    """Return the batches of a dataset of ((inputs, labels, weights), ids), in their order.
+
+    `note(ids, real_pieces)` is called with each one's ids, a list, and its count of pieces that
+    are no padding, before the batch goes on; what is prefetched is noted early.
+    """
+
+    def pass_on(batch, example_ids):
+        def call(ids, real):
+            note(ids.tolist(), int(real))
+            return np.zeros((), np.int32)
+
+        real = tf.reduce_sum(batch[0]["padding_mask"])
+        tf.numpy_function(call, [example_ids, real], tf.int32)
+        return batch
+
+    return dataset.map(pass_on).prefetch(tf.data.AUTOTUNE)
+
+
+def predict_from_before(batch: tuple) -> tuple:
+    """Return (inputs, labels, weights) with each label at the position before its piece's."""
+    inputs, *rest = batch
+    positions = tf.maximum(inputs["mask_positions"] - 1, 0)
+    return ({**inputs, "mask_positions": positions}, *rest)
 
 
 def check_id_dataset(dataset, names: set[str], limits: dict[str, int], max_length: int):

@@ -56,11 +56,13 @@ def record_batches(
     seed: int,
     epochs: int,
     initial_epoch: int,
+    initial_step: int = 0,
 ):
     """Return a `tf.data.Dataset` of `make_batch(records, epoch)`, all epochs one after the other.
 
     `records` are serialised, (batch_size,) of them. Shuffled, an epoch takes the files and
-    then the records in another order, which `seed` and the epoch's number alone decide.
+    then the records in another order, which `seed` and the epoch's number alone decide. The
+    first `initial_step` batches of the first epoch are read and passed over.
     """
 
     def one_epoch(epoch):
@@ -81,7 +83,8 @@ def record_batches(
             records = records.rebatch(batch_size)
         else:
             records = records.batch(batch_size)
-        records = records.take(steps_per_epoch)
+        passed_over = tf.where(epoch == initial_epoch, tf.constant(initial_step, tf.int64), 0)
+        records = records.take(steps_per_epoch).skip(passed_over)
         return records.map(
             lambda batch: make_batch(batch, epoch), num_parallel_calls=tf.data.AUTOTUNE
         )
@@ -91,7 +94,7 @@ def record_batches(
         return tf.random.experimental.stateless_shuffle(window, key)
 
     dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(one_epoch)
-    steps = steps_per_epoch * (epochs - initial_epoch)
+    steps = steps_per_epoch * (epochs - initial_epoch) - initial_step
     return dataset.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
 
 
