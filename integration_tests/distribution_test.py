@@ -134,7 +134,12 @@ def run(program, *arguments, devices=1, processes=1):
             )
             for before, extra in launches(processes)
         ]
-        printed = [process.communicate()[0] for process in started]
+        try:
+            printed = [process.communicate(timeout=300)[0] for process in started]
+        finally:
+            # One that waits for another, which has failed, would wait on.
+            for process in started:
+                process.kill()
         for process, text in zip(started, printed, strict=True):
             assert process.returncode == 0, text[-3000:]
         reports = [json.loads(pathlib.Path(f"{output}.{i}").read_text()) for i in range(processes)]
