@@ -63,7 +63,7 @@ def content(folder):
         ("a.txt", "A b!\nC d!\n\n", {"format": "sentences"}),
         ("a.jsonl", '{"text": "A b! C d!"}\n', {}),
         ("a.jsonl", '{"body": "A b! C d!"}\n', {"text_column": "body"}),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "A b! C d!"}\n'), {}),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "A b! C d!"}\n', mtime=0), {}),
         ("AA/wiki_00", '<doc id="1" title="T">\nT\n\nA b! C d!\n</doc>\n', {}),
         ("AA/wiki_00", '{"id": "1", "title": "T", "text": "A b! C d!"}\n', {}),
         ("a.txt", " = T = \n \n A b! C d! \n = = S = = \n", {}),
