@@ -59,6 +59,16 @@ def packed_row():
     return row
 
 
+def padded_rows():
+    longest = max(LENGTHS)
+    return {
+        name: np.concatenate(
+            [np.pad(e[name], [(0, 0), (0, longest - e[name].shape[1])]) for e in examples()]
+        )
+        for name in ("token_ids", "segment_ids", "padding_mask")
+    }
+
+
 def run(model, inputs):
     names = set(model.input)
     outputs = model({name: x for name, x in inputs.items() if name in names})
@@ -125,15 +135,25 @@ def test_a_step_on_a_packed_row_is_a_step_on_its_examples():
         return classifier.get_weights()
 
     packed = weights_after(packed_row(), np.array([[0, 1, 2, 0]]), np.array([[1.0, 1, 1, 0]]))
-    padded = {
-        name: np.concatenate(
-            [np.pad(e[name], [(0, 0), (0, 7 - e[name].shape[1])]) for e in examples()]
-        )
-        for name in ("token_ids", "segment_ids", "padding_mask")
-    }
-    single = weights_after(padded, np.array([0, 1, 2]), None)
+    single = weights_after(padded_rows(), np.array([0, 1, 2]), None)
     for one, other in zip(packed, single, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_one_output_has_the_loss_of_rows_of_their_own(activation, rows):
+    model = BertTextClassifier(backbone(), num_classes=1, activation=activation)
+    y = np.array([0.0, 1.0, 1.0], "float32")
+    padded = padded_rows()
+    row = {name: np.repeat(x, rows, axis=0) for name, x in packed_row().items()}
+    del row["mask_positions"]
+    packed_y = np.repeat([[*y, 0.0]], rows, axis=0)
+    weights = np.repeat([[1.0, 1.0, 1.0, 0.0]], rows, axis=0)
+    options = {"batch_size": rows, "verbose": 0, "return_dict": True}
+    packed = model.evaluate(row, packed_y, sample_weight=weights, **options)
+    single = model.evaluate(padded, y, batch_size=3, verbose=0, return_dict=True)
+    assert packed == pytest.approx(single, rel=1e-5)
 
 
 def test_one_model_takes_packed_rows_and_others_in_turn():

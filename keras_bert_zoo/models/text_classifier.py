@@ -99,6 +99,21 @@ class BertTextClassifier(BertTask, keras.Model):
         loss, metric = _LOSSES[self.activation]
         return {"loss": loss(), "weighted_metrics": [metric(name="accuracy")]}
 
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Return the loss; a head of one output has labels with or without its axis."""
+        y = self._with_output_axis(y, y_pred)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Count the labels and outputs of a batch in the metrics."""
+        y = self._with_output_axis(y, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def _with_output_axis(self, y, y_pred):
+        # Of packed rows Keras would take the axis of the examples for that of the outputs.
+        missing = self.num_classes == 1 and len(y.shape) == len(y_pred.shape) - 1
+        return keras.ops.expand_dims(y, -1) if missing else y
+
     def serving_outputs(self, outputs) -> dict:
         """Return probabilities, and the likeliest class's name; or the number regressed."""
         if self.activation is None and self.num_classes == 1:

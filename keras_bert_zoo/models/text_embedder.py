@@ -93,19 +93,22 @@ class TextPooling(keras.layers.Layer):
         return ops.normalize(pooled, axis=-1) if self.normalize else pooled
 
     def _over_pieces(self, states, real, example_starts):
-        if example_starts is not None:
-            current = current_starts(example_starts, ops.shape(states)[1])
-            same = current[:, None, :] == ops.cast(example_starts, "int32")[:, :, None]
-            real = ops.cast(same, "float32") * real[:, None, :]
-            states = states[:, None]
-        # The axis before the last one is the positions'.
-        real = real[..., None]
-        count = ops.sum(real, axis=-2)
+        """Pool over the pieces that `real` (batch, length) has, of each row or each example."""
+        if example_starts is None:
+            starts = ops.zeros((ops.shape(real)[0], 1), "int32")
+            return self._over_examples(states, real, starts)[:, 0]
+        return self._over_examples(states, real, ops.cast(example_starts, "int32"))
+
+    def _over_examples(self, states, real, starts):
+        current = current_starts(starts, ops.shape(states)[1])
+        inside = ops.cast(current[:, None, :] == starts[:, :, None], "float32")
+        inside = inside * real[:, None, :]
+        count = ops.sum(inside, axis=-1, keepdims=True)
         if self.pooling == "mean":
-            return ops.sum(states * real, axis=-2) / ops.maximum(count, 1.0)
-        highest = ops.max(ops.where(real > 0, states, -1e30), axis=-2)
+            return ops.matmul(inside, states) / ops.maximum(count, 1.0)
+        pieces = ops.where(inside[..., None] > 0, states[:, None], -1e30)
         # A row without any real piece has no maximum.
-        return ops.where(count > 0, highest, 0.0)
+        return ops.where(count > 0, ops.max(pieces, axis=-2), 0.0)
 
     def get_config(self):
         """Return the constructor's arguments."""
