@@ -1,5 +1,6 @@
 """The verbs `vocab` and `report`, from files to files."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -70,11 +71,15 @@ def test_every_source_gives_the_same_vocabulary(tmp_path):
     lines = write_lines(corpus / "a.txt", TEXTS)
     (tmp_path / "tables").mkdir()
     table = write_rows(tmp_path / "tables" / "a.jsonl", review=TEXTS)
+    compressed = str(tmp_path / "a.txt.gz")
+    pathlib.Path(compressed).write_bytes(gzip.compress(pathlib.Path(lines).read_bytes()))
     sources = [
         ("--text", lines),
         ("--text", str(corpus)),
         ("--input", table, "--text-column", "review"),
         ("--text", table, "--text-column", "review"),
+        ("--text", compressed, "--encoding-errors", "replace"),
+        ("--text", str(corpus / "*.txt"), lines),
     ]
     assert len({tuple(vocab(tmp_path, *source, "--size", "43")) for source in sources}) == 1
 
@@ -119,6 +124,7 @@ def test_two_processes_write_the_same_file(tmp_path):
         (["--text", "{a.txt}", "--max-piece-length", "1"], "`max_piece_length`"),
         (["--text", "{latin.txt}"], "Line 2 of"),
         (["--text", "{broken.jsonl}"], "Line 2 of"),
+        (["--text", "{cut.txt.gz}", "--encoding-errors", "replace"], "cut.txt.gz' is no whole .gz"),
         (["--input", "{null.jsonl}"], "`texts[1]` must be a string"),
         (["--input", "{null.jsonl}", "--text-column", "review"], "no column 'review'"),
     ],
@@ -126,6 +132,7 @@ def test_two_processes_write_the_same_file(tmp_path):
 def test_wrong_input_is_one_line_and_leaves_nothing(arguments, message, tmp_path, capsys):
     write_lines(tmp_path / "a.txt", ["a b c d e"])
     (tmp_path / "latin.txt").write_bytes("a\ncafé\n".encode("latin-1"))
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"a b c d e\n" * 50)[:-12])
     write_lines(tmp_path / "broken.jsonl", ['{"text": "a"}', '{"text"'])
     write_rows(tmp_path / "null.jsonl", text=["a", None])
     before = sorted(tmp_path.iterdir())

@@ -7,11 +7,11 @@ from collections import Counter
 
 from keras_bert_zoo.cli.output import positive_int, print_results, write_json
 from keras_bert_zoo.data.documents import (
-    BrokenLine,
-    describe,
+    decoded_lines,
     detect_format,
     find_files,
     iterate_documents,
+    open_text,
 )
 from keras_bert_zoo.data.tables import column, read_table
 from keras_bert_zoo.data.vocabulary import count_words, vocabulary_of_counts, word_coverage
@@ -22,7 +22,11 @@ from keras_bert_zoo.preprocessing.vocabulary import read_vocabulary, write_vocab
 def add_arguments(parser) -> None:
     """Add the texts, the vocabulary's size and how it is trained."""
     add = parser.add_argument
-    add("--text", nargs="+", help="text or JSONL files, Wikipedia extracts, or folders of them")
+    add(
+        "--text",
+        nargs="+",
+        help="text or JSONL files, Wikipedia extracts, folders of them, or patterns",
+    )
     add("--input", help="a table, instead: .csv, .tsv, .jsonl, or tfds:name:split")
     add("--text-column", default="text", help="the column of texts, in tables and JSONL")
     add(
@@ -101,33 +105,22 @@ def _texts(arguments):
     if arguments.input:
         yield from column(read_table(arguments.input), arguments.text_column, arguments.input)
         return
-    for path in find_files(arguments.text):
-        with open(path, "rb") as stream:
-            format = detect_format(str(path), stream)
+    for path in map(str, find_files(arguments.text)):
+        with open_text(path) as stream:
+            format = detect_format(path, stream)
             stream.seek(0)
-            try:
-                if format == "prose":
-                    # No word goes over a line's end, and a file may be big.
-                    yield from _lines(stream, path, arguments.encoding_errors)
-                else:
-                    documents = iterate_documents(
-                        stream,
-                        format,
-                        text_column=arguments.text_column,
-                        encoding_errors=arguments.encoding_errors,
-                    )
-                    yield from (document.text for document in documents)
-            except BrokenLine as error:
-                stream.seek(0)
-                raise ValueError(describe(error, str(path), stream)) from error
-
-
-def _lines(stream, path, encoding_errors):
-    for number, line in enumerate(stream, 1):
-        try:
-            yield line.decode("utf-8", encoding_errors)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"Line {number} of {str(path)!r} is not UTF-8: {error}.") from error
+            if format == "prose":
+                # No word goes over a line's end, and a file may be big.
+                lines = decoded_lines(stream, arguments.encoding_errors)
+                yield from (text for _, text in lines)
+            else:
+                documents = iterate_documents(
+                    stream,
+                    format,
+                    text_column=arguments.text_column,
+                    encoding_errors=arguments.encoding_errors,
+                )
+                yield from (document.text for document in documents)
 
 
 def _sized(texts, sizes):

@@ -6,22 +6,30 @@ of prose is one document and is read whole.
 """
 
 import bz2
+import contextlib
+import glob
 import gzip
 import json
+import lzma
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 # What a folder of texts is searched for.
-_TEXT_FILE = re.compile(r"(?i)(.*\.(txt|jsonl?|ndjson)|wiki_\d+)(\.(gz|bz2))?")
-_JSONL_FILE = re.compile(r"(?i).*\.(jsonl?|ndjson)(\.(gz|bz2))?")
-_OPEN = {".gz": gzip.open, ".bz2": bz2.open}
+_TEXT_FILE = re.compile(r"(?i)(.*\.(txt|jsonl?|ndjson)|wiki_\d+)(\.(gz|bz2|xz))?")
+_JSONL_FILE = re.compile(r"(?i).*\.(jsonl?|ndjson)(\.(gz|bz2|xz))?")
+_DECOMPRESS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+# Read as text they would give nonsense, and no error where bytes may be replaced.
+_UNREADABLE = (".zst", ".zip", ".7z", ".lz4", ".deflate")
 # `= Title =` begins an article, `= = Section = =` a part of it.
 _WIKITEXT_HEADING = re.compile(r"\s*(=(?: =)*) (?!=)(.*\S) \1\s*")
 # WikiText writes 1,000 as 1 @,@ 000, and hyphens and points likewise.
 _WIKITEXT_JOINT = re.compile(r" @([-,.])@ ")
+# JSON can write half of a pair, which is no character and has no UTF-8.
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class Document(NamedTuple):
@@ -45,7 +53,8 @@ def read_documents(
     """Return the documents of text files, each a list of its sentences.
 
     Args:
-        paths: UTF-8 text files. A folder stands for all the text files in it.
+        paths: UTF-8 text files, as they are or as .gz, .bz2 or .xz. A folder stands for all
+            the text files in it, a pattern such as `"texts/*.txt"` for what it matches.
         language: the language whose rules split prose into sentences; None is short for
             `format="sentences"`.
         format: one of `FORMATS`, or `"auto"` to go by a file's name and first line:
@@ -55,20 +64,16 @@ def read_documents(
             `</doc>`; `"wikitext"`, an article from each `= Title =` on.
 
     Raises:
-        ValueError: a path does not exist, a line is broken or is not UTF-8 (file and line
-            are named), or there is no text at all.
+        ValueError: a path does not exist, a compressed file is damaged, a line is broken or
+            is not UTF-8 (file and line are named), or there is no text at all.
     """
     format = "sentences" if language is None else format
     documents = []
     for path in find_files(paths):
-        with _OPEN.get(path.suffix.lower(), open)(path, "rb") as stream:
-            try:
-                kind = detect_format(str(path), stream) if format == "auto" else format
-                stream.seek(0)
-                documents += [sentences(d, language) for d in iterate_documents(stream, kind)]
-            except BrokenLine as error:
-                stream.seek(0)
-                raise ValueError(describe(error, str(path), stream)) from error
+        with open_text(str(path)) as stream:
+            kind = detect_format(str(path), stream) if format == "auto" else format
+            stream.seek(0)
+            documents += [sentences(d, language) for d in iterate_documents(stream, kind)]
     documents = [document for document in documents if document]
     if not documents:
         raise ValueError(f"There is no text in {[str(path) for path in paths]}.")
@@ -98,14 +103,34 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def find_files(paths: Iterable[str | os.PathLike]) -> Iterator[pathlib.Path]:
-    """Return files, and the text files below folders, in the order of their names."""
-    for path in map(pathlib.Path, paths):
+    """Return the files of local paths in the order of their names, each file once.
+
+    Args:
+        paths: files, folders, which stand for the text files below them, or patterns.
+
+    Raises:
+        ValueError: a path does not exist, or there is no text file below it.
+    """
+    seen = set()
+    for name in map(os.fspath, paths):
+        files = list(_files(name))
+        if not files:
+            what = "text file in the folder" if os.path.isdir(name) else "file or folder"
+            raise ValueError(f"There is no {what} {name!r}.")
+        for file in files:
+            identity = file.resolve()
+            if identity not in seen:
+                seen.add(identity)
+                yield file
+
+
+def _files(name):
+    places = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+    for path in map(pathlib.Path, places):
         if path.is_dir():
             yield from sorted(p for p in path.rglob("*") if p.is_file() and is_text_file(p.name))
         elif path.is_file():
             yield path
-        else:
-            raise ValueError(f"There is no file or folder {str(path)!r}.")
 
 
 def is_text_file(name: str) -> bool:
@@ -116,6 +141,54 @@ def is_text_file(name: str) -> bool:
         ['a.txt', 'wiki_07.bz2']
     """
     return _TEXT_FILE.fullmatch(name) is not None
+
+
+def is_compressed(path: str) -> bool:
+    """Say whether a file of that name is read through a decompressor.
+
+    Example:
+        >>> [name for name in ("a.txt", "a.txt.gz", "a.jsonl.BZ2") if is_compressed(name)]
+        ['a.txt.gz', 'a.jsonl.BZ2']
+    """
+    return os.path.splitext(path)[1].lower() in _DECOMPRESS
+
+
+def _open_local(path):
+    return open(path, "rb")
+
+
+@contextlib.contextmanager
+def open_text(path: str, open_file: Callable[[str], BinaryIO] = _open_local) -> Iterator[BinaryIO]:
+    """Open a file of text to read its bytes, decompressed where its name says so.
+
+    Args:
+        path: the file.
+        open_file: opens the file as it is.
+
+    Raises:
+        ValueError: the kind of compression cannot be read, the file is damaged or cut short,
+            or a `BrokenLine` came up while the file was open; it names the file, and the line.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in _UNREADABLE:
+        raise ValueError(
+            f"{path!r} must be text, as it is or as one of {list(_DECOMPRESS)}. "
+            f"Received: {suffix!r}."
+        )
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open_file(path))
+        if is_compressed(path):
+            stream = stack.enter_context(_DECOMPRESS[suffix](stream))
+        try:
+            yield stream
+        except BrokenLine as error:
+            stream.seek(0)
+            raise ValueError(describe(error, path, stream)) from error
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            # Damage has no number, as an error of the operating system has.
+            if getattr(error, "errno", None) is not None or not is_compressed(path):
+                raise
+            raise ValueError(f"{path!r} is no whole {suffix} file: {error}.") from error
 
 
 def detect_format(name: str, stream: BinaryIO) -> str:
@@ -159,7 +232,7 @@ def iterate_documents(
     """
     if format not in FORMATS:
         raise ValueError(f"`format` must be one of {list(FORMATS)}. Received: {format!r}.")
-    lines = _decoded_lines(stream, start, stop, encoding_errors)
+    lines = decoded_lines(stream, encoding_errors, start, stop)
     for document in FORMATS[format](lines, text_column):
         if document.text.strip():
             yield document
@@ -174,8 +247,10 @@ def describe(error: BrokenLine, name: str, stream: BinaryIO) -> str:
     return f"Line {number} of {name!r} {error}"
 
 
-def _decoded_lines(stream, start, stop, encoding_errors):
-    """Return (offset, text) of each line."""
+def decoded_lines(
+    stream: BinaryIO, encoding_errors: str = "strict", start: int = 0, stop: int | None = None
+) -> Iterator[tuple[int, str]]:
+    """Return (offset, text) of each line, as `iterate_documents` says."""
     offset = start
     if start:
         # A line belongs to the part that it begins in.
@@ -221,7 +296,7 @@ def _jsonl(lines, text_column):
             raise BrokenLine(
                 offset, f"must be an object with a string under {text_column!r}. It has: {has}."
             )
-        yield Document(row[text_column])
+        yield Document(_HALF_PAIR.sub("\ufffd", row[text_column]))
 
 
 def _wikiextractor(lines, text_column):

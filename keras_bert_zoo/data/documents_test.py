@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import lzma
 
 import pytest
 
@@ -13,6 +14,7 @@ from keras_bert_zoo.data.documents import (
     describe,
     detect_format,
     iterate_documents,
+    open_text,
 )
 
 pytestmark = pytest.mark.backend_free
@@ -70,10 +72,71 @@ def test_missing_and_empty_files_are_refused_by_name(tmp_path):
         read_documents([written(tmp_path, "empty.txt", " \n\n")])
 
 
+def test_a_folder_without_a_text_file_is_named(tmp_path):
+    written(tmp_path, "notes.md", "No text.")
+    with pytest.raises(ValueError, match=f"no text file in the folder '{tmp_path}'"):
+        read_documents([tmp_path])
+
+
+def test_a_file_given_twice_is_read_once(tmp_path, monkeypatch):
+    written(tmp_path, "a.txt", "One.")
+    monkeypatch.chdir(tmp_path)
+    assert read_documents(["a.txt", tmp_path / "a.txt", tmp_path, "*.txt"]) == [["One."]]
+
+
+def test_a_pattern_stands_for_what_it_matches(tmp_path):
+    (tmp_path / "sub").mkdir()
+    written(tmp_path / "sub", "c.txt", "Three.")
+    written(tmp_path, "b.txt", "Two.")
+    written(tmp_path, "a.txt", "One.")
+    written(tmp_path, "[a].txt", "Four.")
+    assert read_documents([tmp_path / "?.txt"]) == [["One."], ["Two."]]
+    assert read_documents([tmp_path / "**" / "c.txt"]) == [["Three."]]
+    assert read_documents([tmp_path / "[a].txt"]) == [["Four."]]
+    assert read_documents([tmp_path / "s*"]) == [["Three."]]
+
+
 def test_compressed_files_are_read(tmp_path):
     written(tmp_path, "a.jsonl.gz", gzip.compress(b'{"text": "One."}\n{"text": "Two."}\n'))
     written(tmp_path, "b.txt.bz2", bz2.compress(b"Three."))
-    assert read_documents([tmp_path]) == [["One."], ["Two."], ["Three."]]
+    written(tmp_path, "c.txt.xz", lzma.compress(b"Four."))
+    assert read_documents([tmp_path]) == [["One."], ["Two."], ["Three."], ["Four."]]
+
+
+TEXT = b"".join(b'{"text": "%d"}\n' % k for k in range(50))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl.gz", gzip.compress(TEXT)[:-20]),
+        ("a.jsonl.gz", gzip.compress(TEXT)[:-8] + bytes(8)),
+        ("a.jsonl.gz", gzip.compress(TEXT)[:20] + bytes(50)),
+        ("a.jsonl.gz", TEXT),
+        ("a.jsonl.bz2", bz2.compress(TEXT)[:-20]),
+        ("a.jsonl.bz2", TEXT),
+        ("a.jsonl.xz", lzma.compress(TEXT)[:-20]),
+        ("a.jsonl.xz", TEXT),
+    ],
+)
+def test_a_damaged_compressed_file_is_named(tmp_path, name, content):
+    path = written(tmp_path, name, content)
+    with pytest.raises(ValueError, match=rf"'{path}' is no whole \.\w+ file"):
+        read_documents([path])
+
+
+def test_compression_that_is_not_known_is_refused(tmp_path):
+    path = written(tmp_path, "a.jsonl.zst", "One.")
+    with pytest.raises(ValueError, match=r"one of \['.gz', '.bz2', '.xz'\]. Received: '.zst'"):
+        read_documents([path])
+
+
+def test_an_error_of_the_system_stays_what_it_is(tmp_path):
+    def denied(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    with pytest.raises(PermissionError), open_text("a.txt.gz", denied):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -99,6 +162,12 @@ def test_jsonl_has_an_object_a_line():
     content = '\ufeff{"text": "One.\\nTwo."}\n\n{"id": 3, "text": " "}\r\n{"text": "Three\u2028."}'
     assert texts(content, "jsonl") == ["One.\nTwo.", "Three\u2028."]
     assert texts('{"body": "One."}', "jsonl", text_column="body") == ["One."]
+
+
+def test_half_of_a_surrogate_pair_is_no_character():
+    assert texts(r'{"text": "a\ud800 \udc00b \ud83d\ude00"}', "jsonl") == [
+        "a\ufffd \ufffdb \U0001f600"
+    ]
 
 
 def test_parts_of_jsonl_have_each_line_once():

@@ -208,23 +208,23 @@ def _run(put_together, runner, workers, beam_options):
 
 def _sources(text, format):
     """Return the inputs by path, each with its format, once."""
-    sources = set()
-    for name in text:
-        if name.startswith("tfds:"):
-            sources.add(Source(name, "tfds"))
-            continue
-        for path in _match(name):
-            kind = format
-            if format == "auto":
-                with file_systems().open(path) as stream:
-                    kind = texts.detect_format(path, stream)
-            sources.add(Source(path, kind))
+    sources = {Source(name, "tfds") for name in text if name.startswith("tfds:")}
+    remote = [name for name in text if "://" in name]
+    local = [name for name in text if not name.startswith("tfds:") and "://" not in name]
+    paths = [
+        *map(str, texts.find_files(local)),
+        *(path for name in remote for path in _match(name)),
+    ]
+    for path in paths:
+        kind = format
+        if format == "auto":
+            with texts.open_text(path, _open) as stream:
+                kind = texts.detect_format(path, stream)
+        sources.add(Source(path, kind))
     return sorted(sources)
 
 
 def _match(name):
-    if os.path.exists(name):
-        return [str(path) for path in texts.find_files([name])]
     found, inside = (
         [item.path for item in file_systems().match([pattern])[0].metadata_list]
         for pattern in (name, f"{name.rstrip('/')}/**")
@@ -235,17 +235,18 @@ def _match(name):
     return found
 
 
+def _open(path):
+    """Open a file as it is: Beam's own decompression is silent where a file is cut short."""
+    raw = import_beam().io.filesystem.CompressionTypes.UNCOMPRESSED
+    return file_systems().open(path, compression_type=raw)
+
+
 def _parts(source):
     """Return the parts that a source can be read in at the same time."""
-    if source.format != "jsonl" or _is_compressed(source.path):
+    if source.format != "jsonl" or texts.is_compressed(source.path):
         return [source]
     size = file_systems().get_filesystem(source.path).size(source.path)
     return [source._replace(start=s, stop=s + _PART_BYTES) for s in range(0, size, _PART_BYTES)]
-
-
-def _is_compressed(path):
-    kinds = import_beam().io.filesystem.CompressionTypes
-    return kinds.detect_compression_type(path) != kinds.UNCOMPRESSED
 
 
 def _read(source: Source, settings: Mapping) -> Iterator[texts.Document]:
@@ -253,19 +254,15 @@ def _read(source: Source, settings: Mapping) -> Iterator[texts.Document]:
     if source.format == "tfds":
         yield from _read_tfds(source.path, settings["text_column"])
         return
-    with file_systems().open(source.path) as stream:
-        try:
-            yield from texts.iterate_documents(
-                stream,
-                source.format,
-                text_column=settings["text_column"],
-                encoding_errors=settings["encoding_errors"],
-                start=source.start,
-                stop=source.stop,
-            )
-        except texts.BrokenLine as error:
-            with file_systems().open(source.path) as again:
-                raise ValueError(texts.describe(error, source.path, again)) from error
+    with texts.open_text(source.path, _open) as stream:
+        yield from texts.iterate_documents(
+            stream,
+            source.format,
+            text_column=settings["text_column"],
+            encoding_errors=settings["encoding_errors"],
+            start=source.start,
+            stop=source.stop,
+        )
 
 
 def _read_tfds(source, text_column):
@@ -353,8 +350,7 @@ def _blocks(source, settings):
         for document in _read(source, settings):
             yield document.text.encode() + b"\n"
         return
-    raw = import_beam().io.filesystem.CompressionTypes.UNCOMPRESSED
-    with file_systems().open(source.path, compression_type=raw) as stream:
+    with _open(source.path) as stream:
         yield from iter(lambda: stream.read(2**20), b"")
 
 

@@ -113,6 +113,15 @@ def test_a_tfds_data_set_is_read_by_name(tmp_path, tokenizer, monkeypatch):
         prepare_examples(source, tmp_path / "other", tokenizer, text_column="n", **SINGLE)
 
 
+def test_a_file_by_two_paths_is_read_once(tmp_path, tokenizer, monkeypatch):
+    path = write(tmp_path, "a.txt", "A b!")
+    monkeypatch.chdir(tmp_path)
+    source = ["a.txt", path, str(tmp_path / "*.txt")]
+    manifest = prepare_examples(source, tmp_path / "out", tokenizer, **SINGLE)
+    assert [item["path"] for item in manifest["inputs"]] == ["a.txt"]
+    assert manifest["counts"]["documents"] == 1
+
+
 def test_a_large_file_is_read_in_parts(tmp_path, tokenizer, monkeypatch):
     lines = "".join(f'{{"text": "{"abcdefgh"[k % 8]} {k % 3}!"}}\n' for k in range(100))
     path = write(tmp_path, "a.jsonl", lines)
@@ -281,7 +290,13 @@ def test_too_many_shards_are_refused_before_anything_is_made(tmp_path, tokenizer
         ({"a.txt": " \n"}, {"objective": "single"}, "at least 1 documents.*There are 0"),
         ({"a.jsonl": '{"text": "a."}\n{"text"\n'}, {}, r"Line 2 of '.*a\.jsonl' is not JSON"),
         ({"a.txt": b"a.\n\xe9"}, {}, r"Line 2 of '.*a\.txt' is not UTF-8"),
-        ({"a.png": ""}, {}, "no text|There is no text file|at least 2"),
+        ({"a.png": ""}, {}, "There is no text file in the folder '.*texts'"),
+        (
+            {"a.jsonl.gz": gzip.compress(b'{"text": "a."}\n' * 50)[:-12]},
+            {},
+            r"a\.jsonl\.gz' is no whole \.gz file",
+        ),
+        ({"a.txt.bz2": "a. b."}, {}, r"a\.txt\.bz2' is no whole \.bz2 file"),
         ({"a.txt": "a."}, {"sequence_length": 4}, "at least 5"),
         ({"a.txt": "a."}, {"objective": "both"}, "'both'"),
         ({"a.txt": "a."}, {"shards": 0}, "`shards`.*0"),
