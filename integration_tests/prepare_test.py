@@ -107,6 +107,33 @@ def test_errors_are_one_line(folder, prepared, capsys):
 
 
 @pytest.mark.backend_free
+def test_options_of_masking_need_masked_once(folder, capsys):
+    command = arguments(folder, "unmasked", "--unit", "word", "--mask-selection-rate", "0.4")
+    command.remove("--masked-once")
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --mask-selection-rate is for --masked-once")
+    assert "training" in error and error.count("\n") == 1
+    assert not (folder / "unmasked").exists()
+
+
+@pytest.mark.backend_free
+def test_options_of_masking_are_taken(folder):
+    options = ("--unit", "word", "--mask-selection-rate", "0.4", "--dupe-factor", "1")
+    assert main(arguments(folder, "words", *options)) == 0
+    manifest = json.loads((folder / "words" / "manifest.json").read_text())
+    assert manifest["settings"]["masking"] == {
+        "mask_selection_rate": 0.4,
+        "mask_selection_length": None,
+        "mask_token_rate": 0.8,
+        "random_token_rate": 0.1,
+        "selection": "count",
+        "unit": "word",
+        "replacement_token_ids": None,
+    }
+
+
+@pytest.mark.backend_free
 def test_a_workers_error_is_one_line(folder, capsys):
     # Control characters are text to the reader, and no piece to the tokenizer.
     (folder / "empty.jsonl").write_text('{"text": "The sun."}\n{"text": "\\u0001"}\n')

@@ -1,5 +1,6 @@
 """Make pre-training examples from text files, JSONL, TFDS or a Wikipedia dump, at any scale."""
 
+import argparse
 import shlex
 
 from keras_bert_zoo.cli.output import positive_int, print_results, write_json
@@ -8,8 +9,16 @@ from keras_bert_zoo.data.next_sentence import MARKS
 from keras_bert_zoo.data.prepare import prepare_examples
 from keras_bert_zoo.preprocessing import BertTokenizer
 
-_MASKING = ("mask_selection_rate", "mask_selection_length", "mask_token_rate", "random_token_rate")
-_MASKING += ("selection", "unit")
+# What --masked-once masks by, if not told.
+_MASKING = {
+    "mask_selection_rate": 0.15,
+    "mask_selection_length": None,
+    "mask_token_rate": 0.8,
+    "random_token_rate": 0.1,
+    "selection": "count",
+    "unit": "piece",
+    "replacements": "ordinary",
+}
 
 
 def add_arguments(parser) -> None:
@@ -61,31 +70,32 @@ def add_arguments(parser) -> None:
         action="store_true",
         help="mask the examples now; otherwise training masks them, anew each epoch",
     )
-    add("--mask-selection-rate", type=float, default=0.15, help="share of a row's pieces")
-    add("--mask-selection-length", type=positive_int, help="the most pieces of a row")
-    add("--mask-token-rate", type=float, default=0.8, help="of the chosen: become [MASK]")
-    add("--random-token-rate", type=float, default=0.1, help="of the chosen: become random")
-    add("--selection", choices=["count", "chance"], default="count")
-    add("--unit", choices=["piece", "word", "span"], default="piece", help="chosen together")
-    add(
-        "--replacements",
-        choices=["ordinary", "all"],
-        default="ordinary",
-        help="what random pieces are drawn from; the authors' code draws from the whole vocabulary",
-    )
     add("--shards", type=positive_int, help="files of examples; chosen by the text's size if not")
     add("--seed", type=int, default=0)
     add("--workers", type=positive_int, default=1, help="processes on this machine")
     add("--runner", default="DirectRunner", help="a Beam runner; this one runs here, in memory")
     add("--beam-options", default="", help="the runner's options, in one string")
+    masking = parser.add_argument_group(
+        "masking, with --masked-once", argument_default=argparse.SUPPRESS
+    ).add_argument
+    masking("--mask-selection-rate", type=float, help="share of a row's pieces; 0.15 if not given")
+    masking("--mask-selection-length", type=positive_int, help="the most pieces of a row")
+    masking("--mask-token-rate", type=float, help="of the chosen: become [MASK]; 0.8 if not given")
+    masking(
+        "--random-token-rate", type=float, help="of the chosen: become random; 0.1 if not given"
+    )
+    masking("--selection", choices=["count", "chance"], help="count if not given")
+    masking("--unit", choices=["piece", "word", "span"], help="chosen together; piece if not given")
+    masking(
+        "--replacements",
+        choices=["ordinary", "all"],
+        help="what random pieces are drawn from, ordinary if not given; the authors' code draws "
+        "from the whole vocabulary",
+    )
 
 
 def run(arguments) -> None:
     """Make the examples and print what the manifest counts."""
-    masking = None
-    if arguments.masked_once:
-        masking = {name: getattr(arguments, name) for name in _MASKING}
-        masking["replacement_token_ids"] = "all" if arguments.replacements == "all" else None
     manifest = prepare_examples(
         arguments.text,
         arguments.output,
@@ -99,7 +109,7 @@ def run(arguments) -> None:
         short_share=arguments.short_share,
         balanced=not arguments.authors_labels,
         duplicates=arguments.dupe_factor,
-        masking=masking,
+        masking=_masking(arguments),
         shards=arguments.shards,
         seed=arguments.seed,
         workers=arguments.workers,
@@ -115,3 +125,19 @@ def run(arguments) -> None:
     print_results(results, "examples")
     write_json(manifest, arguments.json)
     print(f"The examples are in {arguments.output}")
+
+
+def _masking(arguments):
+    """Return the arguments of the masker, or None where training is to mask."""
+    given = {name: value for name, value in vars(arguments).items() if name in _MASKING}
+    if not arguments.masked_once:
+        if given:
+            option = "--" + min(given).replace("_", "-")
+            raise ValueError(
+                f"{option} is for --masked-once. Without it training masks the examples, and "
+                "how is chosen there."
+            )
+        return None
+    masking = {**_MASKING, **given}
+    masking["replacement_token_ids"] = "all" if masking.pop("replacements") == "all" else None
+    return masking

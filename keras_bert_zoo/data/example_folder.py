@@ -51,7 +51,7 @@ def examples_name(number: int, shards: int) -> str:
 
 
 def statistics_name(number: int, shards: int) -> str:
-    """Return the name of a shard's statistics; where they are, the shard is complete."""
+    """Return the name of a shard's statistics, which are written after its examples."""
     return f"statistics-{number:05}-of-{shards:05}.json"
 
 
@@ -64,6 +64,8 @@ class ExampleFolder:
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
+        # In the names of what this run, its workers included, has not finished.
+        self._run = uuid.uuid4().hex
 
     def join(self, name: str) -> str:
         """Return a file's path."""
@@ -83,7 +85,7 @@ class ExampleFolder:
 
     def unfinished(self, name: str) -> str:
         """Return the path that a file is written under until it is whole."""
-        return self.join(f"{name}{_UNFINISHED}{uuid.uuid4().hex}")
+        return self.join(f"{name}{_UNFINISHED}{self._run}-{uuid.uuid4().hex}")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, whole or not at all."""
@@ -100,9 +102,10 @@ class ExampleFolder:
         """Write a JSON file."""
         self.write(name, as_json(content))
 
-    def clean(self) -> None:
-        """Delete what is unfinished, and a local folder that nothing is in."""
-        unfinished = [self.join(name) for name in self.names() if _UNFINISHED in name]
+    def clean(self, others: bool = False) -> None:
+        """Delete what this run, or any, has not finished, and a local folder with nothing in it."""
+        mark = _UNFINISHED if others else f"{_UNFINISHED}{self._run}"
+        unfinished = [self.join(name) for name in self.names() if mark in name]
         if unfinished:
             file_systems().delete(unfinished)
         with contextlib.suppress(OSError):
@@ -110,6 +113,8 @@ class ExampleFolder:
 
     def check(self) -> None:
         """Refuse a folder, with a ValueError, that holds something else than examples."""
+        if os.path.isfile(self.path):
+            raise ValueError(f"The output must be a folder. Received: the file {self.path!r}.")
         names = [name for name in self.names() if _UNFINISHED not in name]
         if names and SETTINGS not in names:
             raise ValueError(

@@ -4,8 +4,9 @@ The folder fills in this order, each file under another name until it is whole:
 
 - `settings.json` and `vocab.txt`: what the examples are made from, the inputs' hashes included.
 - `examples-00000-of-00016.tfrecord` and `statistics-00000-of-00016.json`, a pair a shard. A
-  run that was ended goes on with the shards that have no statistics yet.
-- `lengths.png` and `manifest.json`. The manifest marks the folder as complete.
+  run that was ended goes on with the shards that have not both yet.
+- `lengths.png` and `manifest.json`. The manifest marks the folder as complete; a shard that is
+  lost later is made again.
 
 A document's shard is decided by a hash of its text, and a shard is a pure function of its
 documents (`shards.py`), so neither the number of workers nor the order of files matters.
@@ -146,12 +147,13 @@ def prepare_examples(
             "inputs": inputs,
         }
         folder.claim(described, vocabulary)
+        folder.clean(others=True)
         names = folder.names()
-        if folders.MANIFEST not in names:
-            missing = _missing(names, settings["shards"])
-            if missing:
-                run = functools.partial(run, workers=workers)
-                _make_shards(sources, missing, settings, tokenizer, folder, run)
+        missing = _missing(names, settings["shards"])
+        if missing:
+            run = functools.partial(run, workers=workers)
+            _make_shards(sources, missing, settings, tokenizer, folder, run)
+        if missing or folders.MANIFEST not in names:
             _finish(folder, described)
         return folder.read_json(folders.MANIFEST)
     finally:
@@ -406,7 +408,8 @@ def _choose_shards(counts, shards, inputs, objective):
 
 
 def _missing(names, shards):
-    return [n for n in range(shards) if folders.statistics_name(n, shards) not in names]
+    files = (folders.examples_name, folders.statistics_name)
+    return [n for n in range(shards) if not {name(n, shards) for name in files} <= set(names)]
 
 
 def _make_shards(sources, missing, settings, tokenizer, folder, run):

@@ -10,6 +10,7 @@ import pytest
 
 from keras_bert_zoo.data import prepare
 from keras_bert_zoo.data.example_files import iterate_examples
+from keras_bert_zoo.data.example_folder import ExampleFolder
 from keras_bert_zoo.data.prepare import prepare_examples
 from keras_bert_zoo.preprocessing import BertTokenizer
 
@@ -179,6 +180,44 @@ def test_a_run_goes_on_with_what_is_missing(tmp_path, tokenizer):
     # Complete, it is left alone.
     assert prepare_examples([texts], out, tokenizer, **settings) == manifest
     assert written_when(out) == after
+
+
+@pytest.mark.parametrize(
+    "lost", ["examples-00001-of-00004.tfrecord", "statistics-00003-of-00004.json", "manifest.json"]
+)
+def test_a_file_that_was_lost_is_made_again(tmp_path, tokenizer, lost):
+    texts = write_corpus(tmp_path / "texts")
+    settings = {"sequence_length": 32, "shards": 4, "masking": {}}
+    manifest = prepare_examples([texts], tmp_path / "out", tokenizer, **settings)
+    whole = content(tmp_path / "out")
+    (tmp_path / "out" / lost).unlink()
+    assert prepare_examples([texts], tmp_path / "out", tokenizer, **settings) == manifest
+    assert content(tmp_path / "out") == whole
+
+
+def test_a_refused_run_leaves_a_live_runs_files_alone(tmp_path, tokenizer):
+    texts = write_corpus(tmp_path / "texts")
+    out = tmp_path / "out"
+    settings = {"sequence_length": 32, "shards": 2}
+    prepare_examples([texts], out, tokenizer, **settings)
+    (out / "manifest.json").unlink()
+    # As a run that still goes on would name it.
+    live = ExampleFolder(out).unfinished("examples-00001-of-00002.tfrecord")
+    with open(live, "wb") as file:
+        file.write(b"half")
+    before = content(out)
+    with pytest.raises(ValueError, match="seed"):
+        prepare_examples([texts], out, tokenizer, **settings, seed=1)
+    with pytest.raises(ValueError, match="not UTF-8"):
+        prepare_examples([texts, write(tmp_path, "a.txt", b"\xe9")], out, tokenizer, **settings)
+    assert content(out) == before
+
+
+def test_an_output_that_is_a_file_is_refused(tmp_path, tokenizer):
+    text = write(tmp_path, "a.txt", "a. b.")
+    with pytest.raises(ValueError, match="must be a folder.*a.txt"):
+        prepare_examples([text], text, tokenizer, **SINGLE)
+    assert list(content(tmp_path)) == ["a.txt"]
 
 
 def test_other_settings_inputs_or_vocabulary_are_refused(tmp_path, tokenizer):
