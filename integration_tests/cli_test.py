@@ -1,14 +1,36 @@
 """The command line, from files to files."""
 
 import csv
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from keras_bert_zoo.cli import main
+
+CONFIG = """
+run = "to be set"
+[model]
+num_layers = 1
+num_heads = 2
+hidden_dim = 16
+[data]
+vocabulary_size = 80
+duplicates = 2
+[[phases]]
+steps = 10
+sequence_length = 32
+batch_size = 8
+[evaluation]
+held_out = 0.34
+[progress]
+every = 5
+"""
 
 WORDS = ["sun", "rain", "wind", "snow", "ice", "fog", "dew", "hail", "mist", "storm"]
 
@@ -34,11 +56,12 @@ def write_reviews(path, count):
 def pretrained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     write_corpus(folder / "corpus")
+    (folder / "run.toml").write_text(CONFIG)
+    run = [f"run={folder / 'run'}", f"data.text=[{str(folder / 'corpus')!r}]"]
+    options = [option for setting in run for option in ("--set", setting)]
     code = main(
-        ["pretrain", "--text", str(folder / "corpus"), "--output", str(folder / "preset")]
-        + ["--json", str(folder / "pretraining.json"), "--vocabulary-size", "80"]
-        + ["--num-layers", "1", "--hidden-dim", "16", "--num-heads", "2", "--passes", "2"]
-        + ["--sequence-length", "32", "--held-out", "0.34", "--batch-size", "8"]
+        ["pretrain", str(folder / "run.toml"), *options]
+        + ["--json", str(folder / "pretraining.json")]
     )
     assert code == 0
     return folder
@@ -49,13 +72,75 @@ def test_pretrain_scores_and_saves(pretrained):
     assert results["held-out documents"] == 2
     assert 0 < results["held-out masked-LM loss (nats)"] < 10
     assert 0 <= results["held-out next-sentence accuracy"] <= 1
-    assert (pretrained / "preset" / "vocab.txt").read_text().startswith("[PAD]\n[UNK]\n[CLS]\n")
+    assert (
+        (pretrained / "run" / "preset" / "vocab.txt")
+        .read_text()
+        .startswith("[PAD]\n[UNK]\n[CLS]\n")
+    )
+
+
+def test_pretrain_keeps_a_record_and_a_log(pretrained):
+    record = json.loads((pretrained / "run" / "record.json").read_text())
+    results = json.loads((pretrained / "pretraining.json").read_text())
+    assert (record["status"], record["results"]) == ("finished", results)
+    files = {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (pretrained / "corpus").iterdir()
+    }
+    assert record["data"] == files
+    preset = pretrained / "run" / "preset"
+    for name, part in (("vocab.txt", "vocabulary"), ("model.weights.h5", "weights")):
+        sha256 = hashlib.sha256((preset / name).read_bytes()).hexdigest()
+        assert record[part]["sha256"] == sha256
+    log = (pretrained / "run" / "log.jsonl").read_text()
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert [line["step"] for line in lines] == [*range(1, 11), 10]
+    assert lines[-1]["held_out"]["pseudo_perplexity"] == pytest.approx(
+        np.exp(results["held-out masked-LM loss (nats)"])
+    )
+
+
+def test_a_finished_run_is_not_trained_again_and_takes_no_other_settings(pretrained, capsys):
+    log = (pretrained / "run" / "log.jsonl").read_bytes()
+    options = ["--set", f"run={pretrained / 'run'}"]
+    options += ["--set", f"data.text=[{str(pretrained / 'corpus')!r}]"]
+    config = str(pretrained / "run.toml")
+    assert main(["pretrain", config, *options]) == 0
+    assert "from the checkpoint of step 10 to step 10" in capsys.readouterr().out
+    assert (pretrained / "run" / "log.jsonl").read_bytes() == log
+    assert main(["pretrain", config, *options, "--set", "seed=7"]) == 2
+    error = capsys.readouterr().err
+    assert "seed (0 there, 7 now)" in error and error.count("\n") == 1
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(pretrained, tmp_path, capsys):
+    options = ["--set", f"run={tmp_path / 'run'}", "--set", "optimizer.learning_rate=1e38"]
+    options += ["--set", f"data.text=[{str(pretrained / 'corpus')!r}]"]
+    options += ["--set", "optimizer.warmup_steps=0", "--set", "checkpoints.every=1"]
+    assert main(["pretrain", str(pretrained / "run.toml"), *options]) == 2
+    error = capsys.readouterr().err
+    match = re.fullmatch(r"error: The loss of step (\d+) is (nan|inf); its batch .*\n", error)
+    assert match, error
+    step = int(match[1])
+    batch = np.load(tmp_path / "run" / f"not_finite_step_{step}.npz")
+    assert batch["0/inputs/token_ids"].shape == (8, 32)
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["status"] == "failed" and f"step {step}" in record["error"]
+    # The last checkpoint is one with a finite loss.
+    checkpoints = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("*.json"))
+    assert checkpoints[-1] == f"step_{step - 1:08d}.json"
 
 
 def test_finetune_then_predict(pretrained, tmp_path, capsys):
     write_reviews(tmp_path / "train.csv", 60)
     code = main(
-        ["finetune", "--preset", str(pretrained / "preset"), "--train", str(tmp_path / "train.csv")]
+        [
+            "finetune",
+            "--preset",
+            str(pretrained / "run" / "preset"),
+            "--train",
+            str(tmp_path / "train.csv"),
+        ]
         + ["--output", str(tmp_path / "classifier"), "--json", str(tmp_path / "results.json")]
         + ["--epochs", "2", "--batch-size", "8", "--learning-rate", "1e-3"]
     )
@@ -92,7 +177,7 @@ def test_list_prints_every_preset_once(capsys, tmp_path):
             ["finetune", "--preset", "bert_tiny_en_uncased", "--train", "no.csv", "--output", "o"],
             "There is no file 'no.csv'",
         ),
-        (["pretrain", "--text", "nowhere", "--output", "o"], "no file or folder 'nowhere'"),
+        (["pretrain", "nowhere.toml"], "There is no file 'nowhere.toml'"),
     ],
 )
 def test_wrong_input_is_one_line_and_2(arguments, message, capsys):

@@ -110,22 +110,25 @@ def map_dataset(preprocessor, dataset) -> tuple:
 
 
 def watched(dataset, note):
-    """Return the batches of a dataset of ((inputs, labels, weights), ids), in their order.
+    """Return the batches of a dataset of ((inputs, labels, weights), ids).
 
-    `note(ids, real_pieces)` is called with each one's ids, a list, and its count of pieces that
-    are no padding, before the batch goes on; what is prefetched is noted early.
+    `note(number, ids, real_pieces)` is called with each one's number, the list of its ids and
+    its count of pieces that are no padding, before the batch goes on: early where batches are
+    prefetched, and again where another iteration begins.
     """
 
-    def pass_on(batch, example_ids):
-        def call(ids, real):
-            note(ids.tolist(), int(real))
+    def pass_on(number, element):
+        batch, example_ids = element
+
+        def call(number, ids, real):
+            note(int(number), ids.tolist(), int(real))
             return np.zeros((), np.int32)
 
         real = tf.reduce_sum(batch[0]["padding_mask"])
-        tf.numpy_function(call, [example_ids, real], tf.int32)
+        tf.numpy_function(call, [number, example_ids, real], tf.int32)
         return batch
 
-    return dataset.map(pass_on).prefetch(tf.data.AUTOTUNE)
+    return dataset.enumerate().map(pass_on).prefetch(tf.data.AUTOTUNE)
 
 
 def predict_from_before(batch: tuple) -> tuple:

@@ -1,0 +1,270 @@
+"""What the phases of a run train and are scored on, from texts or from prepared examples.
+
+A batch is decided by the seed, the phase and its number alone, so a run that goes on asks for
+the batches from that number on.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_bert_zoo.data import example_files
+from keras_bert_zoo.data.documents import find_files, read_documents
+from keras_bert_zoo.data.next_sentence import next_sentence_examples
+from keras_bert_zoo.data.pretraining import split_documents, tokenize_documents
+from keras_bert_zoo.data.vocabulary import train_vocabulary
+from keras_bert_zoo.preprocessing import (
+    BertMaskedLMPreprocessor,
+    BertPretrainerPreprocessor,
+    BertTokenizer,
+)
+from keras_bert_zoo.preprocessing import examples as records
+from keras_bert_zoo.preprocessing.dataset import batches, predict_from_before
+from keras_bert_zoo.preprocessing.texts import text_columns
+from keras_bert_zoo.training import distribution
+from keras_bert_zoo.training.config import Config, Masking
+
+
+class PhaseData(NamedTuple):
+    """One phase's data.
+
+    `epoch_batches` is how many batches an epoch has; `train(epochs=, initial_epoch=,
+    initial_step=)` gives a data set of (batch, example ids); `held_out` is one of batches.
+    `counts` says how many examples there are. `pieces()` are the held-out texts' and `labels()`
+    their pairs' labels, for the scores to be measured against.
+    """
+
+    epoch_batches: int
+    train: Callable[..., Any]
+    held_out: Any
+    counts: dict[str, int]
+    pieces: Callable[[], Iterable[int]]
+    labels: Callable[[], np.ndarray]
+
+    def batches_from(self, first: int, count: int):
+        """Return a data set of `count` (batch, example ids), from the number `first` on."""
+        epoch, step = divmod(first, self.epoch_batches)
+        epochs = -(-(first + count) // self.epoch_batches)
+        return self.train(epochs=epochs, initial_epoch=epoch, initial_step=step).take(count)
+
+
+class Source(NamedTuple):
+    """Where the phases' data come from: the tokenizer, a record of the files, and each phase's."""
+
+    tokenizer: BertTokenizer
+    files: dict[str, Any]
+    phase: Callable[[int], PhaseData]
+
+
+def open_source(config: Config) -> Source:
+    """Return the source of a run's data; texts without a vocabulary get one of their own.
+
+    Raises:
+        ValueError: a file or folder is missing, broken, or does not fit the settings.
+    """
+    return (_texts if config.data.text else _examples)(config)
+
+
+def _texts(config):
+    data, seed = config.data, config.seed
+    files = {str(path): sha256(path.read_bytes()) for path in find_files(data.text)}
+    documents = read_documents(data.text, data.language, format=data.format)
+    train, held_out = split_documents(documents, config.evaluation.held_out, seed)
+    vocabulary, lowercase = data.vocabulary, not data.cased
+    if vocabulary is None:
+        sentences = (sentence for document in train for sentence in document)
+        vocabulary = train_vocabulary(sentences, data.vocabulary_size, lowercase)
+    tokenizer = BertTokenizer(vocabulary, lowercase=lowercase)
+    train, held_out = (tokenize_documents(part, tokenizer) for part in (train, held_out))
+    is_pair = config.model.next_sentence
+    make = BertPretrainerPreprocessor if is_pair else BertMaskedLMPreprocessor
+
+    def examples(documents, length, duplicates, seed):
+        rows = next_sentence_examples(
+            documents,
+            length,
+            objective="next_sentence" if is_pair else "single",
+            duplicates=duplicates,
+            seed=seed,
+        )
+        first, second, labels = map(list, zip(*rows, strict=True))
+        columns = (first, second) if is_pair else first
+        return text_columns(columns), np.array(labels) if is_pair else None
+
+    def phase(number):
+        settings = config.phases[number]
+        phase_seed, length = seed + number, settings.sequence_length
+        # Full rows are the rule here, so one length costs little and is one program to compile.
+        masking = dataclasses.asdict(config.masking)
+        preprocessor = make(tokenizer, length, buckets=[], seed=phase_seed, **masking)
+        columns, labels = examples(train, length, data.duplicates, phase_seed)
+        held_out_columns, held_out_labels = examples(
+            held_out, length, config.evaluation.passes, seed
+        )
+        batch_size = settings.batch_size // config.optimizer.accumulation
+        count = int(columns[0].shape[0])
+
+        def batches_of_epochs(**order):
+            dataset = batches(
+                preprocessor,
+                columns,
+                labels,
+                batch_size=batch_size,
+                shuffle=True,
+                seed=phase_seed,
+                with_example_ids=True,
+                **order,
+            )
+            return _directed(config, dataset)
+
+        scored = batches(
+            preprocessor,
+            held_out_columns,
+            held_out_labels,
+            batch_size=batch_size,
+            with_example_ids=True,
+        )
+        return PhaseData(
+            -(-count // batch_size),
+            batches_of_epochs,
+            _directed(config, scored).map(lambda batch, ids: batch),
+            {
+                "training documents": len(train),
+                "held-out documents": len(held_out),
+                "training examples": count,
+                "held-out examples": int(held_out_columns[0].shape[0]),
+            },
+            lambda: (piece for document in held_out for sentence in document for piece in sentence),
+            lambda: held_out_labels,
+        )
+
+    return Source(tokenizer, files, phase)
+
+
+def _examples(config):
+    folders = {phase.examples for phase in config.phases} | {config.evaluation.examples} - {None}
+    manifests = {folder: example_files.read_manifest(folder) for folder in sorted(folders)}
+    first = manifests[config.phases[0].examples]["settings"]
+    for folder, manifest in manifests.items():
+        settings = manifest["settings"]
+        for name in ("vocabulary_sha256", "tokenizer", "objective"):
+            if settings[name] != first[name]:
+                raise ValueError(
+                    f"All examples must have the same {name}. Received: {first[name]!r} and, of "
+                    f"{folder!r}, {settings[name]!r}."
+                )
+        if settings["objective"] == "single" and config.model.next_sentence:
+            raise ValueError(
+                f"The examples in {folder!r} are single segments, which need "
+                "`model.next_sentence = false`."
+            )
+        if settings["masking"] is not None and config.masking != Masking():
+            raise ValueError(
+                f"The examples in {folder!r} were masked once, so `masking` can't be set, nor "
+                "`model.causal`."
+            )
+    shard, shards = distribution.data_shard()
+    parts = {"num_processes": shards, "process_index": shard}
+
+    def phase(number):
+        settings = config.phases[number]
+        manifest = manifests[settings.examples]
+        length = manifest["settings"]["sequence_length"]
+        if length != settings.sequence_length:
+            raise ValueError(
+                f"`phases.{number}.sequence_length` must be that of the examples in "
+                f"{settings.examples!r}, {length}. Received: {settings.sequence_length}."
+            )
+        folder, train_shards, held_out_shards = config.evaluation.examples, None, None
+        if folder is None:
+            folder = settings.examples
+            train_shards, held_out_shards = example_files.split_shards(
+                manifest, config.evaluation.held_out, config.seed
+            )
+        batch_size = settings.batch_size // config.optimizer.accumulation // shards
+        common = {
+            "batch_size": batch_size,
+            "task": "pretrainer" if config.model.next_sentence else "masked_lm",
+            "buckets": [],
+            "with_example_ids": True,
+            **parts,
+        }
+
+        def masking(folder):
+            once = manifests[folder]["settings"]["masking"] is not None
+            return None if once else dataclasses.asdict(config.masking)
+
+        def batches_of_epochs(epochs=1, **order):
+            dataset = example_files.example_batches(
+                settings.examples,
+                shards=train_shards,
+                masking=masking(settings.examples),
+                seed=config.seed + number,
+                epochs=epochs,
+                **order,
+                **common,
+            )
+            return _directed(config, dataset)
+
+        scored = example_files.example_batches(
+            folder,
+            shards=held_out_shards,
+            masking=masking(folder),
+            shuffle=False,
+            seed=config.seed,
+            # What is not masked yet is masked anew in each pass.
+            epochs=config.evaluation.passes if masking(folder) else 1,
+            **common,
+        )
+        return PhaseData(
+            int(batches_of_epochs().cardinality()),
+            batches_of_epochs,
+            _directed(config, scored).map(lambda batch, ids: batch),
+            {
+                "training examples": _count(manifest, train_shards),
+                "held-out examples": _count(manifests[folder], held_out_shards),
+            },
+            lambda: _pieces(folder, held_out_shards, tokenizer.special_token_ids),
+            lambda: _labels(folder, held_out_shards),
+        )
+
+    tokenizer = example_files.read_tokenizer(config.phases[0].examples)
+    files = {
+        f"{folder}/manifest.json": sha256(records.read_file(f"{folder}/manifest.json"))
+        for folder in manifests
+    }
+    return Source(tokenizer, files, phase)
+
+
+def _directed(config, dataset):
+    """Return (batch, ids) as a model takes them that sees both sides, or the left alone."""
+    if not config.model.causal:
+        return dataset
+    return dataset.map(lambda batch, ids: (predict_from_before(batch), ids))
+
+
+def _pieces(folder, shards, special):
+    special = set(special)
+    for example in example_files.iterate_examples(folder, shards):
+        token_ids = example["token_ids"]
+        if "mask_ids" in example:
+            token_ids[example["mask_positions"]] = example["mask_ids"]
+        yield from (piece for piece in token_ids.tolist() if piece not in special)
+
+
+def _labels(folder, shards):
+    examples = example_files.iterate_examples(folder, shards)
+    return np.array([int(example["next_sentence"][0]) for example in examples])
+
+
+def _count(manifest, shards):
+    counts = manifest["examples_by_shard"]
+    return sum(counts if shards is None else (counts[number] for number in shards))
+
+
+def sha256(content: bytes) -> str:
+    """Return the hash of a file's content."""
+    return hashlib.sha256(content).hexdigest()

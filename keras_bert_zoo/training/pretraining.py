@@ -1,0 +1,433 @@
+"""A pre-training run in a folder of its own, which the same call goes on with after any end.
+
+The folder holds `config.json` (the settings), `record.json` (what the run was made of, and
+what came out), `log.jsonl` (each step's losses and examples, each evaluation), `checkpoints/`
+and at last `preset/`, the model.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import platform
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bert_zoo.evaluation import unigram_entropy
+from keras_bert_zoo.models import BertBackbone, BertMaskedLM, BertPretrainer
+from keras_bert_zoo.preprocessing import BertMaskedLMPreprocessor, BertPretrainerPreprocessor
+from keras_bert_zoo.preprocessing.dataset import watched
+from keras_bert_zoo.training import checkpoints, distribution
+from keras_bert_zoo.training.config import Config
+from keras_bert_zoo.training.flops import step_flops
+from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw, lamb
+from keras_bert_zoo.training.phase_data import Source, open_source, sha256
+from keras_bert_zoo.version import __version__
+
+# What a run may be gone on with in another way. On other devices it is the same run, but no
+# longer bit for bit.
+_MAY_CHANGE = ("run", "checkpoints", "devices", "progress")
+
+
+def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Pre-train a BERT as the settings say, from the newest whole checkpoint if there is one.
+
+    On one device a run that was ended at any moment goes on as if it had not been: every later
+    loss is the undisturbed run's to the bit, and so is `log.jsonl`, which has each step's.
+
+    Args:
+        config: the settings, as `read_config` returns them.
+        say: takes the lines that are shown.
+
+    Returns:
+        The scores on held-out data and the counts, which `record.json` has too.
+
+    Raises:
+        ValueError: the data do not fit the settings; the folder is of another run; or a loss is
+            not finite, and the batch is kept in the folder.
+        OSError: a checkpoint could not be written.
+    """
+    distribution.distribute(config.devices, reads_own_shard=not config.data.text)
+    first = distribution.is_first_process()
+    folder = pathlib.Path(config.run)
+    record = _begin(folder, config, first)
+    try:
+        run = _Run(config, folder, record, say if first else lambda line: None)
+        results = run.train()
+        record |= {"status": "finished", "results": results}
+        return results
+    except BaseException as error:
+        record |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+        raise
+    finally:
+        if first:
+            _write_json(folder / "record.json", record)
+
+
+def make_model(config: Config, source: Source) -> keras.Model:
+    """Return the model of a run, compiled, with the initial weights of the seed."""
+    keras.utils.set_random_seed(config.seed)
+    sizes = dataclasses.asdict(config.model)
+    is_pair = sizes.pop("next_sentence")
+    sizes["intermediate_dim"] = sizes["intermediate_dim"] or 4 * config.model.hidden_dim
+    vocabulary_size = source.tokenizer.vocabulary_size
+    backbone = BertBackbone(vocabulary_size, **sizes, dtype=config.precision)
+    preprocessor_class = BertPretrainerPreprocessor if is_pair else BertMaskedLMPreprocessor
+    preprocessor = preprocessor_class(
+        source.tokenizer,
+        max(phase.sequence_length for phase in config.phases),
+        seed=config.seed,
+        **dataclasses.asdict(config.masking),
+    )
+    model = (BertPretrainer if is_pair else BertMaskedLM)(backbone, preprocessor)
+    # The loss of several batches is a mean of means; this is the mean over their masked pieces.
+    metrics = model.defaults()["weighted_metrics"]
+    (metrics["masked_lm"] if is_pair else metrics).append(
+        keras.metrics.SparseCategoricalCrossentropy(name="crossentropy", from_logits=True)
+    )
+    model.compile(optimizer=make_optimizer(config), weighted_metrics=metrics)
+    return model
+
+
+def make_optimizer(config: Config) -> keras.optimizers.Optimizer:
+    """Return the optimiser of a run, its schedule laid over the steps of all phases."""
+    settings = dataclasses.asdict(config.optimizer)
+    make = {"adamw": adamw, "lamb": lamb}[settings.pop("name")]
+    warmup = settings.pop("warmup_steps") / config.steps
+    schedule = WarmupLinearDecay(settings.pop("learning_rate"), warmup, config.steps)
+    return make(schedule, gradient_accumulation_steps=settings.pop("accumulation"), **settings)
+
+
+class _Run(keras.callbacks.Callback):
+    """The loop: Keras's `fit`, in which an epoch is one step of the optimiser.
+
+    So a step's metrics are its own, and its end, where Keras has put all state back into the
+    variables, is where the run is logged, scored and kept.
+    """
+
+    def __init__(self, config: Config, folder: pathlib.Path, record: dict, say: Callable):
+        super().__init__()
+        self.config, self.folder, self.record, self.say = config, folder, record, say
+        self.source = open_source(config)
+        record["data"] = _same_data(record.get("data"), self.source.files)
+        record["vocabulary"] = _vocabulary_facts(self.source.tokenizer)
+        self.pretrainer = make_model(config, self.source)
+        record["parameters"] = self.pretrainer.backbone.count_params()
+
+        checkpoint = checkpoints.newest(folder / "checkpoints")
+        self.first_step = checkpoint.step if checkpoint else 0
+        if checkpoint:
+            checkpoints.restore(self.pretrainer, checkpoint)
+        record["begun_at_steps"] = [*record.get("begun_at_steps", []), self.first_step]
+        notes = checkpoint.notes if checkpoint else {"log_bytes": 0, "seconds": 0.0}
+        self.log = _Log(folder / "log.jsonl", notes["log_bytes"])
+        # Of training, up to the last line on the screen.
+        self.seconds = notes["seconds"]
+        if distribution.is_first_process():
+            _write_json(folder / "record.json", record)
+        self.say(
+            f"Pre-training {record['parameters']:,} parameters on {keras.backend.backend()}, "
+            + (f"from the checkpoint of step {self.first_step:,}" if checkpoint else "from step 0")
+            + f" to step {config.steps:,}."
+        )
+
+    # === The loop ===
+
+    def train(self) -> dict[str, Any]:
+        """Go through what is left of the phases, save the model and return the results."""
+        parts = self.config.optimizer.accumulation
+        end = 0
+        for number, phase in enumerate(self.config.phases):
+            begin, end = end, end + phase.steps
+            step = max(begin, self.first_step)
+            last = number == len(self.config.phases) - 1
+            if step == end and not last:
+                continue
+            self.number, self.phase, self.phase_end = number, phase, end
+            self.data = self.source.phase(number)
+            counts = ", ".join(f"{count:,} {name}" for name, count in self.data.counts.items())
+            self.say(
+                f"Phase {number}, to step {end:,} at length {phase.sequence_length}: {counts}."
+            )
+            if step == end:
+                continue
+            self.seen = {}
+            self.begin_interval(step)
+            self.phase_begin, self.fit_begin = begin, step
+            dataset = self.data.batches_from((step - begin) * parts, (end - step) * parts)
+            self.pretrainer.fit(
+                watched(dataset, self.note_batch),
+                epochs=end,
+                initial_epoch=step,
+                steps_per_epoch=parts,
+                verbose=0,
+                callbacks=[self],
+            )
+        return self.finish()
+
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
+        """Let what PyTorch's own generators draw in a batch depend on its number alone.
+
+        Dropout draws from them there. Keras's seeds are state, and in the checkpoint.
+        """
+        if keras.backend.backend() == "torch":
+            import torch
+
+            process = distribution.data_shard()[0]
+            number = np.random.SeedSequence([self.config.seed, self.step, batch, process])
+            torch.manual_seed(int(number.generate_state(1, np.uint64)[0]))
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Note which step begins."""
+        self.step = epoch + 1
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Log a step, and score, show and keep the run where it is time to."""
+        step, config = self.step, self.config
+        parts = config.optimizer.accumulation
+        first = (epoch - self.fit_begin) * parts
+        batches = [self.seen.pop(number) for number in range(first, first + parts)]
+        scores = _scores(logs)
+        if not math.isfinite(logs["loss"]):
+            raise ValueError(self.keep_batch(step, logs["loss"]))
+        line = {"step": step, "loss": logs["loss"], **scores}
+        if config.progress.example_ids:
+            line["example_ids"] = [number for ids, _ in batches for number in ids]
+        self.log.write(line)
+        self.tokens += sum(real for _, real in batches)
+
+        ends = step == self.phase_end
+        if step % config.progress.every == 0 or ends:
+            self.show(step, line)
+        if ends or (config.evaluation.every and step % config.evaluation.every == 0):
+            self.evaluate(step)
+        if step % config.checkpoints.every == 0 or step == config.steps:
+            notes = {"log_bytes": self.log.flushed(), "seconds": self.seconds}
+            keep = config.checkpoints.keep
+            checkpoints.save(self.folder / "checkpoints", step, self.pretrainer, notes, keep)
+
+    # === What is shown and kept on the way ===
+
+    def note_batch(self, number: int, ids: list[int], real_pieces: int) -> None:
+        """Note what a batch of this `fit` holds, which may be some steps before its own."""
+        self.seen[number] = ids, real_pieces
+
+    def begin_interval(self, step: int) -> None:
+        """Begin to count what the next line on the screen is about."""
+        self.interval_step, self.interval_start, self.tokens = step, time.perf_counter(), 0
+
+    def show(self, step: int, line: dict) -> None:
+        """Say how far the run is, and how fast."""
+        seconds = time.perf_counter() - self.interval_start
+        steps = step - self.interval_step
+        words = [f"step {step:,}/{self.config.steps:,}"]
+        words += _words({name: x for name, x in line.items() if isinstance(x, float)})
+        words.append(f"{self.tokens / seconds:,.0f} real tokens/s")
+        if self.config.progress.peak_flops:
+            flops = steps * self.step_flops()
+            words.append(f"MFU {flops / seconds / self.config.progress.peak_flops:.1%}")
+        left = round(seconds / steps * (self.config.steps - step))
+        words.append(f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left")
+        self.say(", ".join(words))
+        self.seconds += seconds
+        self.begin_interval(step)
+
+    def step_flops(self) -> int:
+        """Return what a step costs, with as many predictions a row as its batches have."""
+        positions = self.data.held_out.element_spec[0]["mask_positions"]
+        width = positions.shape[1]
+        if width is None:
+            width = next(iter(self.data.held_out))[0]["mask_positions"].shape[1]
+        return step_flops(
+            self.pretrainer.backbone, self.phase.batch_size, self.phase.sequence_length, width
+        )
+
+    def evaluate(self, step: int) -> None:
+        """Score the model on the phase's held-out data."""
+        start = time.perf_counter()
+        logs = self.pretrainer.evaluate(self.data.held_out, return_dict=True, verbose=0)
+        scores = _scores(logs)
+        scores["pseudo_perplexity"] = math.exp(scores["masked_lm_loss"])
+        self.log.write({"step": step, "phase": self.number, "held_out": scores})
+        self.say(f"step {step:,}, held-out: {', '.join(_words(scores))}")
+        # Its time is not training's.
+        self.interval_start += time.perf_counter() - start
+
+    def keep_batch(self, step: int, loss: float) -> str:
+        """Keep the batch of a step whose loss is not finite, and return the message."""
+        parts = self.config.optimizer.accumulation
+        first = (step - 1 - self.phase_begin) * parts
+        arrays = {}
+        for part, (batch, ids) in enumerate(self.data.batches_from(first, parts)):
+            names = dict(zip(("inputs", "labels", "weights"), batch, strict=True))
+            for path, value in keras.tree.flatten_with_path({**names, "example_ids": ids}):
+                arrays["/".join(map(str, (part, *path)))] = value.numpy()
+        file = self.folder / f"not_finite_step_{step}.npz"
+        np.savez(file, **arrays)
+        return f"The loss of step {step} is {loss}; its batch is kept in {str(file)!r}."
+
+    # === The end ===
+
+    def finish(self) -> dict[str, Any]:
+        """Save the model and return what the run came to."""
+        preset = self.folder / "preset"
+        self.pretrainer.save_to_preset(str(preset))
+        results = {
+            "backend": keras.backend.backend(),
+            "parameters": self.record["parameters"],
+            "steps": self.config.steps,
+            **self.data.counts,
+            "seconds": self.seconds,
+        }
+        for number, scores in self.log.last_scores().items():
+            last = number == len(self.config.phases) - 1
+            name = "held-out" if last else f"phase {number}: held-out"
+            results[f"{name} masked-LM loss (nats)"] = scores["masked_lm_loss"]
+            results[f"{name} pseudo-perplexity"] = scores["pseudo_perplexity"]
+            results[f"{name} masked-LM accuracy"] = scores["masked_lm_accuracy"]
+            if self.config.model.next_sentence:
+                results[f"{name} next-sentence accuracy"] = scores["next_sentence_accuracy"]
+        if self.config.model.next_sentence:
+            labels = self.data.labels()
+            share = float(np.mean(labels))
+            results["its standard error at chance"] = float(0.5 / np.sqrt(len(labels)))
+            results["share of the larger next-sentence class"] = max(share, 1 - share)
+        entropy = unigram_entropy(self.data.pieces())
+        results["unigram entropy of the held-out text (nats)"] = entropy
+        weights = (preset / "model.weights.h5").read_bytes()
+        self.record["weights"] = {"file": "preset/model.weights.h5", "sha256": sha256(weights)}
+        return results
+
+
+class _Log:
+    """`log.jsonl`, cut back to the length that a checkpoint noted; the first process writes."""
+
+    def __init__(self, path: pathlib.Path, length: int):
+        self.path, self.file = path, None
+        if not distribution.is_first_process():
+            return
+        self.file = open(path, "ab")  # noqa: SIM115
+        if self.file.tell() < length:
+            raise ValueError(
+                f"{str(path)!r} must have the {length} bytes that its checkpoint tells of. "
+                f"Received: {self.file.tell()}."
+            )
+        self.file.truncate(length)
+
+    def write(self, line: dict) -> None:
+        """Add a line, at once."""
+        if self.file:
+            self.file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            self.file.flush()
+
+    def flushed(self) -> int:
+        """Bring all lines onto the disk and return their length."""
+        if not self.file:
+            return 0
+        os.fsync(self.file.fileno())
+        return self.file.tell()
+
+    def last_scores(self) -> dict[int, dict]:
+        """Return each phase's last held-out scores."""
+        with open(self.path, "rb") as file:
+            lines = (json.loads(line) for line in file if b'"held_out"' in line)
+            return {line["phase"]: line["held_out"] for line in lines}
+
+
+def _scores(logs):
+    """Return Keras's metrics, of either model, under one set of names."""
+    names = {
+        "crossentropy": "masked_lm_loss",
+        "accuracy": "masked_lm_accuracy",
+        "masked_lm_crossentropy": "masked_lm_loss",
+        "masked_lm_accuracy": "masked_lm_accuracy",
+        "next_sentence_loss": "next_sentence_loss",
+        "next_sentence_accuracy": "next_sentence_accuracy",
+    }
+    return {names[key]: float(logs[key]) for key in sorted(names) if key in logs}
+
+
+def _words(scores):
+    return [f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items()]
+
+
+def _begin(folder, config, first):
+    """Return the record of a new run, or of one whose folder this is."""
+    settings = json.loads(json.dumps(dataclasses.asdict(config)))
+    config_file = folder / "config.json"
+    if config_file.exists():
+        earlier = json.loads(config_file.read_text(encoding="utf-8"))
+        differing = [
+            f"{name} ({earlier.get(name)!r} there, {value!r} now)"
+            for name, value in settings.items()
+            if name not in _MAY_CHANGE and earlier.get(name) != value
+        ]
+        if differing:
+            raise ValueError(
+                f"The run in {str(folder)!r} has other settings: {'; '.join(differing)}. Give this "
+                "one a folder of its own with `run`."
+            )
+    elif folder.exists() and any(not path.name.endswith(".part") for path in folder.iterdir()):
+        raise ValueError(
+            f"`run` must be a new or empty folder, or a run's. Received: {str(folder)!r}, which "
+            "holds something else."
+        )
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_json(config_file, settings)
+    record = {}
+    if (folder / "record.json").exists():
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    return record | {
+        "format": "keras_bert_zoo run",
+        "version": 1,
+        "status": "running",
+        "error": None,
+        "settings": settings,
+        "seed": config.seed,
+        "initial_weights": "random, from the seed",
+        "chosen_weights": "those of the last step",
+        "backend": keras.backend.backend(),
+        "versions": _versions(),
+        "platform": platform.platform(),
+    }
+
+
+def _same_data(earlier, files):
+    """Return the hashes of the data, which must be those that the run began with."""
+    if earlier is not None and earlier != files:
+        names = {*earlier, *files}
+        changed = sorted(name for name in names if earlier.get(name) != files.get(name))
+        raise ValueError(
+            f"The data must be those that the run began with. Changed since: {', '.join(changed)}."
+        )
+    return files
+
+
+def _vocabulary_facts(tokenizer):
+    facts = tokenizer.get_config()
+    vocabulary = facts.pop("vocabulary")
+    content = "".join(f"{piece}\n" for piece in vocabulary).encode()
+    return {"sha256": sha256(content), "size": len(vocabulary), **facts}
+
+
+def _versions():
+    names = ["keras", "numpy", "tensorflow", "tensorflow-text", "jax", "jaxlib", "torch"]
+    found = {"python": platform.python_version(), "keras_bert_zoo": __version__}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _write_json(path, content):
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    checkpoints.write_whole(path, text.encode())
