@@ -129,7 +129,8 @@ def assert_each_example_once_an_epoch(lines):
     [(60, 2), pytest.param(300, 10, marks=pytest.mark.slow)],
 )
 def test_a_run_killed_at_random_moments_is_the_undisturbed_run(tmp_path, steps, kills):
-    phases = [(0, steps * 2 // 3), (steps * 2 // 3, steps)]
+    # The last kill is in the second phase.
+    phases = [(0, steps // 4), (steps // 4, steps)]
     sizes = [end - begin for begin, end in phases]
     config, undisturbed = write_config(tmp_path, "undisturbed", *sizes)
     finish(config)

@@ -147,7 +147,7 @@ class _Run(keras.callbacks.Callback):
             begin, end = end, end + phase.steps
             step = max(begin, self.first_step)
             last = number == len(self.config.phases) - 1
-            if step == end and not last:
+            if step >= end and not last:
                 continue
             self.number, self.phase, self.phase_end = number, phase, end
             self.data = self.source.phase(number)
