@@ -1,0 +1,121 @@
+"""A run: it goes on after an interruption as if there had been none, and keeps a record."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert_zoo.models import BertMaskedLM, BertPretrainer
+from keras_bert_zoo.presets import from_preset
+from keras_bert_zoo.training.config import make_config
+from keras_bert_zoo.training.phase_data import open_source
+from keras_bert_zoo.training.pretraining import make_optimizer, pretrain
+
+WORDS = ["sun", "rain", "wind", "snow", "ice", "fog"]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    documents = (
+        "\n".join(f"the {word} and the {other} meet." for other in WORDS for _ in range(3))
+        for word in WORDS
+    )
+    path.write_text("\n\n".join(documents))
+    return path
+
+
+def config(texts, run, model=None, **sections):
+    content = {
+        "run": str(run),
+        "model": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, **(model or {})},
+        "data": {"text": [str(texts)], "format": "sentences", "vocabulary_size": 60},
+        "phases": [{"steps": 8, "sequence_length": 16, "batch_size": 8}],
+        "optimizer": {"learning_rate": 1e-3},
+        "evaluation": {"held_out": 0.34, "passes": 1},
+        "checkpoints": {"every": 3},
+        "progress": {"every": 1},
+    }
+    return make_config({**content, **sections})
+
+
+def interrupted_at(step):
+    def say(line):
+        if line.startswith(f"step {step}/"):
+            raise KeyboardInterrupt
+
+    return say
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"optimizer": {"name": "lamb", "learning_rate": 1e-2, "accumulation": 2}},
+        {"precision": "mixed_float16"},
+    ],
+    ids=["lamb", "float16"],
+)
+def test_an_interrupted_run_goes_on_as_the_undisturbed_one(texts, tmp_path, sections):
+    expected = pretrain(config(texts, tmp_path / "one", **sections), say=lambda line: None)
+    settings = config(texts, tmp_path / "two", **sections)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(settings, say=interrupted_at(5))
+    record = json.loads((tmp_path / "two" / "record.json").read_text())
+    assert (record["status"], record["error"]) == ("failed", "KeyboardInterrupt: ")
+    lines = []
+    results = pretrain(settings, say=lines.append)
+    assert "from the checkpoint of step 3 to step 8" in lines[0]
+    logs = [(tmp_path / run / "log.jsonl").read_bytes() for run in ("one", "two")]
+    assert logs[0] == logs[1]
+    assert {**results, "seconds": 0} == {**expected, "seconds": 0}
+
+
+def test_a_left_to_right_model_is_trained_and_saved(texts, tmp_path):
+    model = {"causal": True, "next_sentence": False}
+    results = pretrain(config(texts, tmp_path / "run", model), say=lambda line: None)
+    assert not [name for name in results if "next-sentence" in name]
+    saved = from_preset(str(tmp_path / "run" / "preset"), "masked_lm")
+    assert isinstance(saved, BertMaskedLM) and saved.backbone.causal
+
+
+def test_the_loss_of_held_out_data_is_the_mean_over_their_masked_pieces(texts, tmp_path):
+    settings = config(texts, tmp_path / "run", {"dropout": 0.0, "attention_dropout": 0.0})
+    results = pretrain(settings, say=lambda line: None)
+    saved = from_preset(str(tmp_path / "run" / "preset"), "pretrainer")
+    assert isinstance(saved, BertPretrainer)
+
+    losses = []
+    for inputs, labels, weights in open_source(settings).phase(0).held_out:
+        inputs = {name: value.numpy() for name, value in inputs.items()}
+        logits = keras.ops.convert_to_numpy(saved.predict(inputs, verbose=0)["masked_lm"])
+        log_sums = np.log(np.exp(logits.astype("float64")).sum(axis=-1))
+        ids = labels["masked_lm"].numpy()
+        chosen = np.take_along_axis(logits, ids[..., None], axis=-1)[..., 0]
+        losses += (log_sums - chosen)[weights["masked_lm"].numpy() > 0].tolist()
+    loss = results["held-out masked-LM loss (nats)"]
+    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
+    assert results["held-out pseudo-perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
+
+
+def test_the_schedule_is_laid_over_all_phases(texts):
+    phase = {"sequence_length": 16, "batch_size": 8}
+    phases = [{"steps": 90, **phase}, {"steps": 10, **phase}]
+    optimizer = {"learning_rate": 1e-3, "warmup_steps": 20}
+    made = make_optimizer(config(texts, "run", phases=phases, optimizer=optimizer))
+    rates = [float(made._learning_rate(step)) for step in (0, 10, 20, 60, 100)]
+    np.testing.assert_allclose(rates, [0, 5e-4, 1e-3, 5e-4, 0], atol=1e-9)
+
+
+def test_a_folder_of_something_else_and_changed_data_are_refused(texts, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match="holds something else"):
+        pretrain(config(texts, tmp_path / "full"))
+    own = tmp_path / "own.txt"
+    own.write_text(texts.read_text())
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config(own, tmp_path / "run"), say=interrupted_at(1))
+    own.write_text(texts.read_text().replace("sun", "moon"))
+    with pytest.raises(ValueError, match="Changed since: .*own.txt"):
+        pretrain(config(own, tmp_path / "run"), say=lambda line: None)
