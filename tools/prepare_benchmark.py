@@ -7,11 +7,11 @@ masked once, 128 pieces, and write tf.train.Example records. Each runs as a proc
 pinned to one core, several times; whole processes are timed, and what they take for almost no
 text is given apart. To make that small beside the work the text is written several times, each
 copy's documents with a first sentence of their own. The plain program follows
-google-research/bert's create_pretraining_data.py: a sentence, an example and a piece at a time.
+google-research/bert's create_pretraining_data.py and tokenization.py: a sentence, an example and
+a piece at a time. Its pieces are checked to be those of this package.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import pathlib
@@ -22,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 
-ROOT = pathlib.Path(__file__).parent.parent
 LENGTH, PREDICTIONS, PASSES = 128, 20, 10
 
 
@@ -34,11 +34,6 @@ def plain(text, vocabulary, output):
     """Read, tokenise, pair, mask and write as the authors' script does."""
     import tensorflow as tf
 
-    location = ROOT / "keras_bert_zoo" / "preprocessing" / "wordpiece_oracle.py"
-    spec = importlib.util.spec_from_file_location("wordpiece_oracle", location)
-    oracle = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(oracle)
-
     with open(vocabulary, encoding="utf-8") as lines:
         ids = {line.rstrip("\n"): number for number, line in enumerate(lines)}
     words = list(ids)
@@ -47,7 +42,7 @@ def plain(text, vocabulary, output):
         for line in lines:
             if not line.strip():
                 documents.append([])
-            elif pieces := oracle.tokenize(line.strip(), ids, lowercase=True):
+            elif pieces := plain_pieces(line.strip(), ids):
                 documents[-1].append(pieces)
     documents = [document for document in documents if document]
     rng = random.Random(0)
@@ -64,6 +59,112 @@ def plain(text, vocabulary, output):
         for example in examples:
             writer.write(plain_record(tf, ids, *example))
     print(len(examples))
+
+
+def plain_pieces(text, ids):
+    """Return the pieces of a text, as tokenization.py finds them."""
+    pieces = []
+    for word in spaced_ideographs(cleaned(text)).strip().split():
+        for part in split_punctuation(without_accents(word.lower())):
+            pieces.extend(word_pieces(part, ids))
+    return pieces
+
+
+def cleaned(text):
+    """Return a text without control characters, all white space made a space."""
+    kept = []
+    for character in text:
+        if character == "\0" or character == "\ufffd" or is_control(character):
+            continue
+        kept.append(" " if is_space(character) else character)
+    return "".join(kept)
+
+
+def is_control(character):
+    """Say whether a character is a control character, and no line end or tab."""
+    if character in "\t\n\r":
+        return False
+    return unicodedata.category(character) in ("Cc", "Cf")
+
+
+def is_space(character):
+    """Say whether a character is white space."""
+    if character in " \t\n\r":
+        return True
+    return unicodedata.category(character) == "Zs"
+
+
+def spaced_ideographs(text):
+    """Return a text with a space on both sides of each ideograph."""
+    kept = []
+    for character in text:
+        if is_ideograph(ord(character)):
+            kept += [" ", character, " "]
+        else:
+            kept.append(character)
+    return "".join(kept)
+
+
+def is_ideograph(code):
+    """Say whether a code point is in one of the blocks of CJK ideographs."""
+    return (
+        0x4E00 <= code <= 0x9FFF
+        or 0x3400 <= code <= 0x4DBF
+        or 0x20000 <= code <= 0x2A6DF
+        or 0x2A700 <= code <= 0x2B73F
+        or 0x2B740 <= code <= 0x2B81F
+        or 0x2B820 <= code <= 0x2CEAF
+        or 0xF900 <= code <= 0xFAFF
+        or 0x2F800 <= code <= 0x2FA1F
+    )
+
+
+def without_accents(word):
+    """Return a word without its combining marks."""
+    decomposed = unicodedata.normalize("NFD", word)
+    return "".join([c for c in decomposed if unicodedata.category(c) != "Mn"])
+
+
+def split_punctuation(word):
+    """Return the parts of a word, each punctuation character one of its own."""
+    parts, begins = [], True
+    for character in word:
+        if is_punctuation(character):
+            parts.append([character])
+            begins = True
+        else:
+            if begins:
+                parts.append([])
+            begins = False
+            parts[-1].append(character)
+    return ["".join(part) for part in parts]
+
+
+def is_punctuation(character):
+    """Say whether a character is split off."""
+    code = ord(character)
+    if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
+        return True
+    return unicodedata.category(character).startswith("P")
+
+
+def word_pieces(word, ids):
+    """Return a word's longest pieces from the left, or [UNK] alone."""
+    if len(word) > 200:
+        return ["[UNK]"]
+    pieces, start = [], 0
+    while start < len(word):
+        end = len(word)
+        while start < end:
+            piece = word[start:end] if start == 0 else "##" + word[start:end]
+            if piece in ids:
+                break
+            end -= 1
+        else:
+            return ["[UNK]"]
+        pieces.append(piece)
+        start = end
+    return pieces
 
 
 def plain_pairs(documents, index, rng):
@@ -152,7 +253,7 @@ def write_corpus(texts, path, copies):
     count = 0
     with open(path, "w", encoding="utf-8") as out:
         for file in reading.find_files(texts):
-            with open(file, "rb") as stream:
+            with reading.open_text(str(file)) as stream:
                 kind = reading.detect_format(str(file), stream)
                 stream.seek(0)
                 for document in reading.iterate_documents(stream, kind, encoding_errors="replace"):
@@ -161,6 +262,20 @@ def write_corpus(texts, path, copies):
                         out.write(f"This is copy {copy}.\n{sentences}\n\n")
                         count += 1
     return count
+
+
+def check_pieces(corpus, vocabulary):
+    """Refuse to measure a plain tokenizer that finds other pieces than this package's."""
+    from keras_bert_zoo.preprocessing import BertTokenizer
+    from keras_bert_zoo.preprocessing.examples import tokenize_flat
+
+    with open(vocabulary, encoding="utf-8") as lines:
+        ids = {line.rstrip("\n"): number for number, line in enumerate(lines)}
+    lines = corpus.read_text(encoding="utf-8").split("\n")
+    plain_ids = [ids[piece] for line in lines for piece in plain_pieces(line.strip(), ids)]
+    ours, _ = tokenize_flat(BertTokenizer(vocabulary, lowercase=True), lines)
+    if ours.tolist() != plain_ids:
+        raise SystemExit("The plain tokenizer and this package's find other pieces.")
 
 
 def timed(command, core):
@@ -190,6 +305,8 @@ def main():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        write_corpus(texts, folder / "once.txt", 1)
+        check_pieces(folder / "once.txt", arguments.vocabulary)
         documents = write_corpus(texts, folder / "corpus.txt", arguments.copies)
         (folder / "tiny.txt").write_text("One sentence.\nAnother one.\n\nA third.\nThe last.\n")
         seconds = {}
