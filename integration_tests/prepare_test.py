@@ -13,6 +13,8 @@ import pytest
 
 from keras_bert_zoo.cli import main
 from keras_bert_zoo.data.example_files import iterate_examples
+from keras_bert_zoo.models import BertBackbone, BertTextEmbedder
+from keras_bert_zoo.preprocessing import BertPreprocessor, BertTokenizer
 
 pytest.importorskip("apache_beam", reason="apache-beam is not installed")
 
@@ -131,6 +133,59 @@ def test_options_of_masking_are_taken(folder):
         "unit": "word",
         "replacement_token_ids": None,
     }
+
+
+@pytest.mark.backend_free
+def test_a_preset_brings_its_vocabulary_and_rules(folder, prepared):
+    preset = folder / "preset"
+    tokenizer = BertTokenizer(
+        str(folder / "vocab.txt"), lowercase=False, strip_accents=True, max_word_length=100
+    )
+    backbone = BertBackbone(
+        vocabulary_size=19, num_layers=1, num_heads=1, hidden_dim=2, intermediate_dim=2
+    )
+    BertTextEmbedder(backbone, BertPreprocessor(tokenizer)).save_to_preset(preset)
+    command = arguments(folder, "by-preset", "--preset", str(preset), "--dupe-factor", "1")
+    place = command.index("--vocabulary")
+    del command[place : place + 2]
+    assert main(command) == 0
+    settings = json.loads((folder / "by-preset" / "manifest.json").read_text())["settings"]
+    names = ("lowercase", "strip_accents", "max_word_length")
+    assert [settings["tokenizer"][name] for name in names] == [False, True, 100]
+    there = json.loads((prepared / "manifest.json").read_text())["settings"]
+    assert settings["vocabulary_sha256"] == there["vocabulary_sha256"]
+
+
+@pytest.mark.backend_free
+def test_accents_are_kept_where_the_vocabulary_has_them(folder):
+    assert main(arguments(folder, "accents", "--no-strip-accents", "--dupe-factor", "1")) == 0
+    settings = json.loads((folder / "accents" / "manifest.json").read_text())["settings"]
+    tokenizer = settings["tokenizer"]
+    assert (tokenizer["lowercase"], tokenizer["strip_accents"]) == (True, False)
+
+
+@pytest.mark.backend_free
+@pytest.mark.parametrize(
+    ("removed", "more", "message"),
+    [
+        (2, (), "either --vocabulary or --preset"),
+        (0, ("--preset", "bert_tiny_en_uncased"), "either --vocabulary or --preset"),
+        (2, ("--preset", "bert_tiny_en_uncased", "--cased"), "are for --vocabulary"),
+        (2, ("--preset", "bert_tiny_en_uncased", "--no-strip-accents"), "are for --vocabulary"),
+        (2, ("--preset", "nowhere"), "'nowhere'"),
+        (0, ("--language", "klingon"), "'klingon'"),
+        (0, ("--beam-options=--regoin=x",), "--regoin=x"),
+    ],
+)
+def test_wrong_options_are_one_line(folder, capsys, removed, more, message):
+    command = arguments(folder, "wrong", *more)
+    place = command.index("--vocabulary")
+    del command[place : place + removed]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert not (folder / "wrong").exists()
 
 
 @pytest.mark.backend_free

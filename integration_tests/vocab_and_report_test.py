@@ -124,6 +124,7 @@ def test_two_processes_write_the_same_file(tmp_path):
         (["--text", "{a.txt}", "--max-piece-length", "1"], "`max_piece_length`"),
         (["--text", "{latin.txt}"], "Line 2 of"),
         (["--text", "{broken.jsonl}"], "Line 2 of"),
+        (["--text", "{empty.txt}"], "empty.txt"),
         (["--text", "{cut.txt.gz}", "--encoding-errors", "replace"], "cut.txt.gz' is no whole .gz"),
         (["--input", "{null.jsonl}"], "`texts[1]` must be a string"),
         (["--input", "{null.jsonl}", "--text-column", "review"], "no column 'review'"),
@@ -132,6 +133,7 @@ def test_two_processes_write_the_same_file(tmp_path):
 def test_wrong_input_is_one_line_and_leaves_nothing(arguments, message, tmp_path, capsys):
     write_lines(tmp_path / "a.txt", ["a b c d e"])
     (tmp_path / "latin.txt").write_bytes("a\ncafé\n".encode("latin-1"))
+    write_lines(tmp_path / "empty.txt", ["", " "])
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"a b c d e\n" * 50)[:-12])
     write_lines(tmp_path / "broken.jsonl", ['{"text": "a"}', '{"text"'])
     write_rows(tmp_path / "null.jsonl", text=["a", None])

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     try:
         parsed.run(parsed)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

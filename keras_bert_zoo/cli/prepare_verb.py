@@ -4,10 +4,11 @@ import argparse
 import shlex
 
 from keras_bert_zoo.cli.output import positive_int, print_results, write_json
-from keras_bert_zoo.data.documents import FORMATS
+from keras_bert_zoo.data.documents import FORMATS, LANGUAGES
 from keras_bert_zoo.data.next_sentence import MARKS
 from keras_bert_zoo.data.prepare import prepare_examples
 from keras_bert_zoo.preprocessing import BertTokenizer
+from keras_bert_zoo.presets import load_tokenizer
 
 # What --masked-once masks by, if not told.
 _MASKING = {
@@ -31,8 +32,14 @@ def add_arguments(parser) -> None:
         help="files, folders or patterns, local or remote (gs://...); or tfds:name:split",
     )
     add("--output", required=True, help="a new folder, or one that an ended run began")
-    add("--vocabulary", required=True, help="a vocab.txt")
-    add("--cased", action="store_true", help="keep case and accents")
+    add("--vocabulary", help="a vocab.txt")
+    add("--preset", help="a model's name or folder, instead: its vocabulary, casing and rules")
+    add("--cased", action="store_true", help="keep case and accents; with --vocabulary")
+    add(
+        "--strip-accents",
+        action=argparse.BooleanOptionalAction,
+        help="whatever the case, as the vocabulary was trained; with --vocabulary",
+    )
     add(
         "--format",
         choices=["auto", *FORMATS],
@@ -43,7 +50,7 @@ def add_arguments(parser) -> None:
         "'sentences', by name and first line",
     )
     add("--text-column", default="text", help="the key of the text, in JSONL and TFDS")
-    add("--language", default="en", help="whose rules split prose into sentences")
+    add("--language", default="en", help=f"whose rules split prose: {', '.join(LANGUAGES)}")
     add(
         "--encoding-errors",
         choices=["strict", "replace"],
@@ -99,7 +106,7 @@ def run(arguments) -> None:
     manifest = prepare_examples(
         arguments.text,
         arguments.output,
-        BertTokenizer(arguments.vocabulary, lowercase=not arguments.cased),
+        _tokenizer(arguments),
         format=arguments.format,
         text_column=arguments.text_column,
         encoding_errors=arguments.encoding_errors,
@@ -125,6 +132,20 @@ def run(arguments) -> None:
     print_results(results, "examples")
     write_json(manifest, arguments.json)
     print(f"The examples are in {arguments.output}")
+
+
+def _tokenizer(arguments):
+    if (arguments.vocabulary is None) == (arguments.preset is None):
+        raise ValueError("Give either --vocabulary or --preset.")
+    if arguments.preset is None:
+        return BertTokenizer(
+            arguments.vocabulary,
+            lowercase=not arguments.cased,
+            strip_accents=arguments.strip_accents,
+        )
+    if arguments.cased or arguments.strip_accents is not None:
+        raise ValueError("--cased and --strip-accents are for --vocabulary: a preset has its own.")
+    return load_tokenizer(arguments.preset)
 
 
 def _masking(arguments):

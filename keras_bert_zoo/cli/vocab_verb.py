@@ -71,6 +71,8 @@ def run(arguments) -> None:
         lowercase=not arguments.cased,
         strip_accents=arguments.strip_accents,
     )
+    if not counts:
+        raise ValueError(f"There is no text in {arguments.input or arguments.text}.")
     vocabulary = vocabulary_of_counts(
         counts,
         arguments.size,

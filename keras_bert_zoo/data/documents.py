@@ -18,6 +18,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
+# sentencex splits every text at the full stops of all scripts, and has abbreviations and other
+# rules of its own for these; for Chinese it needs none. It takes any other name for English.
+LANGUAGES = (
+    *("am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy"),
+    *("it", "ja", "kk", "kn", "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te"),
+    *("uk", "zh"),
+)
+
 # What a folder of texts is searched for.
 _TEXT_FILE = re.compile(r"(?i)(.*\.(txt|jsonl?|ndjson)|wiki_\d+)(\.(gz|bz2|xz))?")
 _JSONL_FILE = re.compile(r"(?i).*\.(jsonl?|ndjson)(\.(gz|bz2|xz))?")
@@ -90,13 +98,26 @@ def sentences(document: Document, language: str | None = "en") -> list[str]:
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """Return the sentences of a text, white space at their ends and inside them made single.
 
+    Raises:
+        ValueError: the language is none of `LANGUAGES`.
+
     Example:
         >>> split_sentences("Dr. Hill left. Why?")
         ['Dr. Hill left.', 'Why?']
     """
     import sentencex
 
+    check_language(language)
     return [" ".join(s.split()) for s in sentencex.segment(language, text) if s.strip()]
+
+
+def check_language(language: str) -> None:
+    """Refuse a language that there are no rules for."""
+    if language not in LANGUAGES:
+        raise ValueError(
+            f"`language` must be one of {list(LANGUAGES)}, for another language the one whose "
+            f"abbreviations are most like its own. Received: {language!r}."
+        )
 
 
 # === Files ===

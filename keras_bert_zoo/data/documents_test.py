@@ -59,6 +59,13 @@ def test_sentences_are_split_by_the_rules_of_the_language(tmp_path):
     assert read_documents([path], "zh") == [["我喜欢吃鱼。", "你呢？", "好！"]]
 
 
+@pytest.mark.parametrize("language", ["klingon", "EN", ""])
+def test_a_language_without_rules_is_refused(tmp_path, language):
+    path = written(tmp_path, "a.txt", "One.")
+    with pytest.raises(ValueError, match=f"`language` must be .*'en'.*Received: '{language}'"):
+        read_documents([path], language)
+
+
 def test_a_file_that_is_not_utf_8_is_refused_by_name_and_line(tmp_path):
     path = written(tmp_path, "latin.txt", "Tea.\nCafé.".encode("latin-1"))
     with pytest.raises(ValueError, match=r"Line 2 of .*latin\.txt.*not UTF-8"):

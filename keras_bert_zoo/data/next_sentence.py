@@ -3,7 +3,7 @@
 A corpus is three flat lists: the pieces of all sentences one after the other, `sentences`
 with the place in it where each sentence begins and the last one ends, and `documents` with
 the number of the sentence where each document begins and the last one ends. A span is then
-two places, and an example five integers, whatever the texts' length.
+two places, and an example six integers, whatever the texts' length.
 """
 
 import operator
@@ -64,7 +64,9 @@ def next_sentence_examples(
         short_share: share of the passes over a document with a shorter target; of pairs only.
         balanced: the authors' code always gives a random second span to a sentence that was
             collected alone, so more than half of its pairs are random. If True, each such
-            pair is made up for by a true one, the next that can be. False is their code.
+            pair is made up for by a true one, the next that can be, which mostly is a full one: in
+            WikiText-2 61% of the pairs under 100 pieces are random and 48% of the full ones,
+            by their rule 77% and 51%. False is their code.
         duplicates: how often the documents are gone through, with other pairs each time.
         seed: an integer; the same seed gives the same examples.
 

@@ -103,6 +103,7 @@ def prepare_examples(
             too few documents; the folder holds something else; apache-beam is missing.
     """
     check_arguments(objective, sequence_length, short_share, duplicates)
+    texts.check_language(language)
     for name, value in {"shards": shards, "workers": workers}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
@@ -111,6 +112,8 @@ def prepare_examples(
             f"`workers` is for the runner {_DIRECT!r}; another has options of its own, to be given "
             f"as `beam_options`. Received: {workers} workers and {runner!r}."
         )
+    if beam_options and runner == _DIRECT:
+        _check_beam_options(beam_options)
     if masking is not None:
         MaskedLMMasker(tokenizer, seed=seed, **masking)
     tokenizer_settings = tokenizer.get_config()
@@ -181,6 +184,16 @@ def _make_runner(runner, workers):
         return FnApiRunner()
     command = _WORKER.format(python=shlex.quote(sys.executable))
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
+
+
+def _check_beam_options(flags):
+    """Refuse options that Beam would pass over; another runner may have some that it knows."""
+    parsers = []
+    options = import_beam().options.pipeline_options.PipelineOptions([])
+    options.get_all_options(add_extra_args_fn=parsers.append)
+    _, unknown = parsers[0].parse_known_args(list(flags))
+    if unknown:
+        raise ValueError(f"`beam_options` has what Beam does not know: {' '.join(unknown)}")
 
 
 def _run(put_together, runner, workers, beam_options):
@@ -254,7 +267,7 @@ def _parts(source):
 def _read(source: Source, settings: Mapping) -> Iterator[texts.Document]:
     """Return the documents of a source; a ValueError names the file and the line."""
     if source.format == "tfds":
-        yield from _read_tfds(source.path, settings["text_column"])
+        yield from _read_tfds(source.path, settings)
         return
     with texts.open_text(source.path, _open) as stream:
         yield from texts.iterate_documents(
@@ -267,7 +280,7 @@ def _read(source: Source, settings: Mapping) -> Iterator[texts.Document]:
         )
 
 
-def _read_tfds(source, text_column):
+def _read_tfds(source, settings):
     name, _, split = source.removeprefix("tfds:").rpartition(":")
     if not name:
         raise ValueError(f"A TFDS data set is tfds:name:split. Received: {source!r}.")
@@ -278,11 +291,17 @@ def _read_tfds(source, text_column):
             f"{source!r} needs the package tensorflow-datasets, which is not installed."
         ) from error
     dataset = tfds.load(name, split=split)
-    columns = [name for name, spec in dataset.element_spec.items() if spec.dtype.name == "string"]
+    text_column = settings["text_column"]
+    # A nested feature is a dictionary or a data set, and a list of texts is no text.
+    columns = [
+        name
+        for name, spec in dataset.element_spec.items()
+        if getattr(spec, "dtype", None) == "string" and spec.shape.rank == 0
+    ]
     if text_column not in columns:
         raise ValueError(f"{source!r} has no column {text_column!r} of texts. It has: {columns}.")
     for row in tfds.as_numpy(dataset):
-        document = texts.Document(row[text_column].decode())
+        document = texts.Document(row[text_column].decode("utf-8", settings["encoding_errors"]))
         if document.text.strip():
             yield document
 

@@ -91,15 +91,22 @@ def test_a_tfds_data_set_is_read_by_name(tmp_path, tokenizer, monkeypatch):
 
         def _info(self):
             return self.dataset_info_from_configs(
-                features=tfds.features.FeaturesDict({"body": tfds.features.Text(), "n": np.int64})
+                features=tfds.features.FeaturesDict(
+                    {
+                        "body": tfds.features.Text(),
+                        "n": np.int64,
+                        "nested": {"body": tfds.features.Text()},
+                        "list": tfds.features.Sequence(tfds.features.Text()),
+                    }
+                )
             )
 
         def _split_generators(self, manager):
             return {"train": self._generate_examples()}
 
         def _generate_examples(self):
-            yield 0, {"body": "A b! C d!", "n": 0}
-            yield 1, {"body": "E f!", "n": 1}
+            for n, body in enumerate(["A b! C d!", "E f!"]):
+                yield n, {"body": body, "n": n, "nested": {"body": body}, "list": [body]}
 
     ZooTexts(data_dir=tmp_path / "data").download_and_prepare()
     load = tfds.load
@@ -340,6 +347,8 @@ def test_too_many_shards_are_refused_before_anything_is_made(tmp_path, tokenizer
         ({"a.txt": "a."}, {"objective": "both"}, "'both'"),
         ({"a.txt": "a."}, {"shards": 0}, "`shards`.*0"),
         ({"a.txt": "a."}, {"workers": 0}, "`workers`.*0"),
+        ({"a.txt": "a."}, {"language": "klingon"}, "`language`.*'klingon'"),
+        ({"a.txt": "a."}, {"beam_options": ["--regoin=x", "--streaming"]}, "know: --regoin=x$"),
         ({"a.txt": "a."}, {"masking": {"mask_selection_rate": 2.0}}, "mask_selection_rate"),
         ({"a.txt": "a."}, {"workers": 2, "runner": "FlinkRunner"}, "`workers`.*FlinkRunner"),
     ],

@@ -30,7 +30,7 @@ class ExampleMaker:
         settings: `objective`, `sequence_length`, `short_share`, `balanced`, `duplicates`
             and `seed` as `next_sentence_examples` takes them; `language`, whose rules split
             prose; `masking`, arguments of `MaskedLMMasker`, or None to leave the examples
-            as they are.
+            as they are; `shards`, how many there are.
     """
 
     def __init__(self, tokenizer: BertTokenizer, settings: Mapping):
@@ -70,9 +70,10 @@ class Shard:
         pieces, sizes = tokenize_flat(tokenizer, [s for sentences in split for s in sentences])
         sentence_ends, document_ends = _ends(sizes, [len(sentences) for sentences in split])
         if settings["objective"] == "next_sentence" and len(document_ends) == 2:
+            remedy = "fewer `shards`, and another folder" if settings["shards"] > 1 else "more text"
             raise ValueError(
                 f"Shard {number} has one document with pieces, and a random next sentence comes "
-                "from another: give fewer `shards`, and another folder."
+                f"from another: give {remedy}."
             )
         self._pieces = pieces
         self._first_id = number << 40
@@ -102,13 +103,16 @@ class Shard:
             "lengths": np.bincount(lengths, minlength=settings["sequence_length"] + 1).tolist(),
         }
         if settings["objective"] != "single":
-            self.statistics["labels"] = np.bincount(spans[:, 4], minlength=2).tolist()
-        if settings["masking"] is not None:
-            self.statistics["masked"] = {"chosen": 0, "mask": 0, "random": 0, "same": 0}
-            self.statistics["predictions"] = [0] * (settings["sequence_length"] + 1)
+            is_full = lengths == settings["sequence_length"]
+            for name, kept in {"": slice(None), " of full": is_full, " of short": ~is_full}.items():
+                counts = np.bincount(spans[kept, 4], minlength=2)
+                self.statistics[f"labels{name}"] = counts.tolist()
 
     def __iter__(self) -> Iterator[bytes]:
         """Return the serialised records."""
+        if self.settings["masking"] is not None:
+            self.statistics["masked"] = {"chosen": 0, "mask": 0, "random": 0, "same": 0}
+            self.statistics["predictions"] = [0] * (self.settings["sequence_length"] + 1)
         for start in range(0, len(self._spans), _BATCH):
             yield from serialize_examples(self._columns(start, self._spans[start : start + _BATCH]))
 

@@ -22,11 +22,14 @@ def make(documents, number=0, **settings):
         "balanced": True,
         "duplicates": 1,
         "seed": 0,
+        "shards": 8,
         "language": "en",
         "masking": None,
     }
     maker = ExampleMaker(BertTokenizer(PIECES, lowercase=True), {**defaults, **settings})
     shard = maker.shard(number, [Document("\n".join(lines), True) for lines in documents])
+    # What was gone through before is not counted again.
+    next(iter(shard), None)
     rows = []
     for record in shard:
         features = tf.train.Example.FromString(record).features.feature
@@ -72,7 +75,18 @@ def test_pairs_and_their_counts():
     assert statistics["truncated examples"] == 2
     assert statistics["pieces cut off"] == 22
     assert statistics["labels"] == [0, 2]
+    assert statistics["labels of full"] == [0, 2]
+    assert statistics["labels of short"] == [0, 0]
     assert statistics["lengths"] == [0] * 12 + [2]
+
+
+def test_labels_are_counted_by_length():
+    documents = [["a b c", "d e", "f g h a", "b c"], ["h g f", "e d c b a"]]
+    rows, statistics = make(documents, duplicates=20, short_share=0.5)
+    for name, is_full in (("full", True), ("short", False)):
+        labels = [r["next_sentence"][0] for r in rows if (len(r["token_ids"]) == 12) == is_full]
+        assert labels
+        assert statistics[f"labels of {name}"] == [labels.count(0), labels.count(1)]
 
 
 def test_segment_0_ends_after_its_mark():
@@ -132,8 +146,10 @@ def test_masks_hide_ordinary_pieces_and_keep_what_stood_there():
 
 
 def test_a_shard_of_one_document_has_no_random_next_sentence():
-    with pytest.raises(ValueError, match="Shard 7 has one document"):
+    with pytest.raises(ValueError, match="Shard 7 has one document.*fewer `shards`"):
         make([["a", "b"], ["\x01"]], number=7)
+    with pytest.raises(ValueError, match="Shard 0 has one document.*give more text"):
+        make([["a", "b"], ["\x01"]], shards=1)
 
 
 def test_a_shard_without_documents_has_no_examples():
