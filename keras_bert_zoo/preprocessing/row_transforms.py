@@ -3,7 +3,9 @@
 What a batch holds is of three kinds. Most labels have an entry an example. `token_ids`, the
 labels of words and the like have one a position. `mask_positions` and what is predicted
 there have one a prediction. The last two are made ragged here, the padding of a row and its
-filling cut away, then rows are put together anew, and at the end padded.
+filling cut away, then rows are put together anew, and at the end padded: with 0, also where
+the vocabulary's [PAD] is another. What stands under padding changes no output, 0 is in every
+table, and batches without padding could not tell the id.
 """
 
 from collections.abc import Sequence
@@ -16,17 +18,32 @@ EXAMPLE, POSITION, PREDICTION = "example", "position", "prediction"
 
 
 def bucket_batches(
-    dataset, sequence_length: int, batch_size: int = 32, buckets: Sequence[int] | None = None
+    dataset,
+    sequence_length: int,
+    batch_size: int = 32,
+    buckets: Sequence[int] | None = None,
+    *,
+    label_kinds: str | dict[str, str] | None = None,
+    count: bool = False,
 ):
     """Return the rows of a data set in batches of rows of like length, padded to their bucket.
 
     Args:
         dataset: a `tf.data.Dataset` of batches as a preprocessor makes them: inputs, alone,
-            as (inputs, y) or as (inputs, y, sample_weight). `y` is a tensor or a dictionary
-            of tensors; those as wide as `token_ids` are labels of positions.
+            as (inputs, y) or as (inputs, y, sample_weight). `y` and `sample_weight` are
+            tensors or dictionaries of tensors.
         sequence_length: most positions of a row, an integer.
         batch_size: rows of a batch; what is left of a bucket at the end is a smaller one.
         buckets: the lengths of batches, as a preprocessor takes them.
+        label_kinds: whether `y` has an entry an `"example"`, a `"position"` or a
+            `"prediction"`, one word for all labels or a dictionary. None goes by shapes:
+            (batch, width) is labels of predictions or positions if `mask_positions` or
+            `token_ids` are as wide, and others are labels of examples. Where that width is
+            one number for all batches, labels of examples could have it by chance: then it
+            is to be said here, unless a `sample_weight` of the same width says it.
+        count: read the data set once, which must be the same in each pass, to count the
+            batches. `cardinality()` then tells their number, from which `fit` and its learning
+            rate know the steps.
 
     Returns:
         A data set of such batches, with each row once. Labels of positions and predictions
@@ -34,7 +51,9 @@ def bucket_batches(
         are as wide as the next of the default buckets.
 
     Raises:
-        ValueError: an argument is out of range, or the data set has other elements.
+        TypeError: `dataset` is no data set.
+        ValueError: an argument is out of range, the data set has other elements, or
+            `label_kinds` is needed.
         tf.errors.InvalidArgumentError: when it runs, if a row is too long.
 
     Example:
@@ -50,7 +69,7 @@ def bucket_batches(
     """
     check_positive_int(sequence_length=sequence_length, batch_size=batch_size)
     lengths = bucket_lengths(sequence_length, buckets)
-    kinds = _kinds(dataset.element_spec)
+    kinds = _kinds(dataset, label_kinds)
 
     def bucket(*row):
         length = tf.shape(row[0]["token_ids"])[:1]
@@ -64,7 +83,7 @@ def bucket_batches(
     batches = rows.group_by_window(
         bucket, lambda _, rows: rows.ragged_batch(batch_size), window_size=batch_size
     )
-    return batches.map(pad, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return _finished(batches.map(pad, num_parallel_calls=tf.data.AUTOTUNE), dataset, count)
 
 
 def pack_rows(
@@ -73,6 +92,9 @@ def pack_rows(
     batch_size: int = 32,
     max_examples: int | None = None,
     window: int = 1024,
+    *,
+    label_kinds: str | dict[str, str] | None = None,
+    count: bool = False,
 ):
     """Return the examples of a data set, several to a row (Krell et al. 2021).
 
@@ -80,12 +102,17 @@ def pack_rows(
     has room for it. The rows stand in the order of their longest examples, so that long
     and short ones stay mixed.
 
+    For new masks and a new order each epoch, let the preprocessor's data set hold all
+    epochs, and count their batches: the second example. They are packed as one stream, so
+    the last examples of an epoch may share a batch with the first of the next.
+
     Args:
-        dataset: as `bucket_batches` takes it.
+        dataset: as `bucket_batches` takes it, of rows of one example.
         sequence_length: positions of a row, an integer.
         batch_size: rows of a batch; the last may be smaller.
         max_examples: most examples of a row; None for a quarter of `sequence_length`.
         window: examples that are looked at together.
+        label_kinds, count: as for `bucket_batches`.
 
     Returns:
         A data set of such batches, with each example once. Inputs are (rows,
@@ -96,7 +123,9 @@ def pack_rows(
         start, and are as wide, like their labels, as the next of the default buckets.
 
     Raises:
-        ValueError: an argument is out of range, or the data set has other elements.
+        TypeError: `dataset` is no data set.
+        ValueError: an argument is out of range, the data set has other elements, or
+            `label_kinds` is needed.
         tf.errors.InvalidArgumentError: when it runs, if an example is too long.
 
     Example:
@@ -111,16 +140,24 @@ def pack_rows(
         [[0, 5, 8, 0]]
         >>> y.numpy().tolist(), sample_weight.numpy().tolist()
         ([[8, 7, 9, 0]], [[1.0, 1.0, 1.0, 0.0]])
+
+        >>> preprocessor = BertMaskedLMPreprocessor(tokenizer, sequence_length=16)
+        >>> epochs = preprocessor.dataset(["a b a", "b b", "a"] * 8, shuffle=True, epochs=3)
+        >>> packed = pack_rows(epochs, sequence_length=16, batch_size=2, count=True)
+        >>> steps = int(packed.cardinality()) // 3
+        >>> model = BertMaskedLM(BertBackbone(
+        ...     vocabulary_size=7, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16))
+        >>> history = model.fit(packed, epochs=3, steps_per_epoch=steps, verbose=0)
+        >>> float(model.optimizer.learning_rate)
+        0.0
     """
+    check_positive_int(sequence_length=sequence_length, batch_size=batch_size, window=window)
     if max_examples is None:
-        max_examples = max(sequence_length // 4, 1)
-    check_positive_int(
-        sequence_length=sequence_length,
-        batch_size=batch_size,
-        max_examples=max_examples,
-        window=window,
-    )
-    kinds = _kinds(dataset.element_spec, weighted=True)
+        max_examples = default_max_examples(sequence_length)
+    check_positive_int(max_examples=max_examples)
+    kinds = _kinds(dataset, label_kinds, weighted=True)
+    if "example_starts" in kinds[0]:
+        raise ValueError("`dataset` must have one example a row. Received: rows packed already.")
     packed_kinds = ({**kinds[0], "example_starts": EXAMPLE}, *kinds[1:])
 
     def pack(*examples):
@@ -147,18 +184,39 @@ def pack_rows(
 
     examples = _ragged_batches(dataset, kinds, sequence_length).rebatch(window)
     rows = examples.map(pack, num_parallel_calls=tf.data.AUTOTUNE).rebatch(batch_size)
-    return rows.map(pad, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return _finished(rows.map(pad, num_parallel_calls=tf.data.AUTOTUNE), dataset, count)
+
+
+def default_max_examples(sequence_length: int) -> int:
+    """Return how many examples a packed row may hold where nothing else is said."""
+    return max(sequence_length // 4, 1)
+
+
+def _finished(batches, dataset, count):
+    """Return the batches of a data set made ahead, and their number known if `count` says so."""
+    if count:
+        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise ValueError("`count=True` needs a data set that ends. Received: one without end.")
+        number = batches.reduce(tf.constant(0, tf.int64), lambda number, _: number + 1)
+        batches = batches.apply(tf.data.experimental.assert_cardinality(number))
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 # === Kinds ===
 
 
-def _kinds(spec, weighted: bool = False) -> tuple:
+def _kinds(dataset, label_kinds=None, weighted: bool = False) -> tuple:
     """Return the kinds of what the batches will hold: of inputs, of y, of sample_weight.
 
     The last are there if the data set has them, if a label's row has padding, or if
     `weighted` says so.
     """
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TypeError(
+            "`dataset` must be a `tf.data.Dataset` of batches, as a preprocessor's `dataset` "
+            f"returns it. Received: {type(dataset).__name__}."
+        )
+    spec = dataset.element_spec
     inputs, *rest = spec if isinstance(spec, tuple) else (spec,)
     parts = [*tf.nest.flatten(inputs), *tf.nest.flatten(rest)]
     if not isinstance(inputs, dict) or not {"token_ids", "padding_mask"} <= set(inputs):
@@ -172,28 +230,80 @@ def _kinds(spec, weighted: bool = False) -> tuple:
             "The data set must hold batches of dense tensors, `token_ids` of shape (batch, "
             f"length). Received elements: {spec}."
         )
-    length = inputs["token_ids"].shape[1]
+    if not all(isinstance(part, tf.TensorSpec) for part in _each_label(rest)):
+        raise ValueError(
+            "`y` must be a tensor or a dictionary of tensors, and `sample_weight` a tensor or, "
+            f"where `y` is one, a dictionary of tensors. Received elements: {spec}."
+        )
 
-    def kind(part):
-        return POSITION if part.shape.rank == 2 and part.shape[1] == length else EXAMPLE
-
-    def label_kind(part):
-        positions = inputs.get("mask_positions")
-        is_prediction = positions is not None and part.shape.rank == 2
-        is_prediction = is_prediction and part.shape[1] == positions.shape[1]
-        return PREDICTION if is_prediction else kind(part)
+    def is_as_wide(part, rows):
+        return part.shape.rank == 2 and part.shape[1] in (None, inputs[rows].shape[1])
 
     input_kinds = {
-        name: PREDICTION if name == "mask_positions" else kind(part)
+        name: POSITION if is_as_wide(part, "token_ids") else EXAMPLE
         for name, part in inputs.items()
     }
+    rows_of_kinds = {POSITION: "token_ids"}
+    if "mask_positions" in inputs:
+        input_kinds["mask_positions"] = PREDICTION
+        # What could be either is what the masked-LM models take.
+        rows_of_kinds = {PREDICTION: "mask_positions", **rows_of_kinds}
     if not rest:
         return (input_kinds,)
-    label_kinds = tf.nest.map_structure(label_kind, rest[0])
-    has_padding = set(tf.nest.flatten(label_kinds)) != {EXAMPLE}
+
+    def label_kind(label, weight, said):
+        known = (EXAMPLE, *rows_of_kinds)
+        if said is not None and said not in known:
+            raise ValueError(f"`label_kinds` must be one of {known} here. Received: {said!r}.")
+        fitting = [kind for kind, rows in rows_of_kinds.items() if is_as_wide(label, rows)]
+        if said is not None or not fitting:
+            return said or EXAMPLE
+        width = label.shape[1]
+        # Where the width differs from batch to batch, it is compared while they are made.
+        if width is None or (weight is not None and weight.shape[1:] == label.shape[1:]):
+            return fitting[0]
+        raise ValueError(
+            f"Labels of shape (batch, {width}) may have an entry a {fitting[0]} or be vectors, "
+            f"one an example: pass `label_kinds={fitting[0]!r}` or `label_kinds={EXAMPLE!r}`."
+        )
+
+    if isinstance(label_kinds, dict) and not (
+        isinstance(rest[0], dict) and set(label_kinds) <= set(rest[0])
+    ):
+        raise ValueError(
+            f"`label_kinds` must have the names of labels. Received: {sorted(label_kinds)} for "
+            f"{rest[0]}."
+        )
+    kinds = _by_label(label_kind, rest[0], rest[1] if len(rest) > 1 else None, label_kinds)
+    has_padding = set(tf.nest.flatten(kinds)) != {EXAMPLE}
     if len(rest) > 1 or has_padding or weighted:
-        return input_kinds, label_kinds, label_kinds
-    return input_kinds, label_kinds
+        return input_kinds, kinds, kinds
+    return input_kinds, kinds
+
+
+def _each_label(labels):
+    """Return y and sample_weight one by one, of dictionaries what is in them."""
+    is_named = bool(labels) and isinstance(labels[0], dict)
+    return [
+        part
+        for given in labels
+        for part in (given.values() if is_named and isinstance(given, dict) else [given])
+    ]
+
+
+def _by_label(function, y, *others):
+    """Return what `function` gives for each label and what belongs to it.
+
+    As with Keras's weights, what is no dictionary counts for all labels.
+    """
+    if not isinstance(y, dict):
+        return function(y, *others)
+    return {
+        name: function(
+            label, *(other.get(name) if isinstance(other, dict) else other for other in others)
+        )
+        for name, label in y.items()
+    }
 
 
 # === Batches cut to what is real, and padded again ===
@@ -208,9 +318,11 @@ def _ragged_batches(dataset, kinds, sequence_length):
         width = tf.shape(mask)[1]
         # A row of padding alone is kept, as one position.
         lengths = tf.maximum(tf.reduce_max(mask * (tf.range(width) + 1), axis=1), 1)
-        tf.debugging.assert_less_equal(
-            lengths, sequence_length, f"A row is longer than `sequence_length={sequence_length}`"
+        longest = tf.reduce_max(lengths)
+        message = (
+            f"A row must have at most {sequence_length} positions, `sequence_length`. Received:"
         )
+        tf.debugging.Assert(longest <= sequence_length, [message, longest])
         is_real = {POSITION: tf.sequence_mask(lengths, width)}
         if "mask_positions" in inputs:
             # Position 0 holds [CLS], which is never predicted: it is filling.
@@ -252,12 +364,7 @@ def _weights(y, sample_weight=None, *, kinds, mask):
         real = mask if kind == POSITION else tf.ones_like(label)
         return given[:, None] * tf.cast(real, given.dtype)
 
-    if not isinstance(y, dict):
-        return weight(y, kinds, sample_weight)
-    # As in Keras, one weight counts for all labels.
-    if not isinstance(sample_weight, dict):
-        sample_weight = dict.fromkeys(y, sample_weight)
-    return {name: weight(y[name], kinds[name], sample_weight.get(name)) for name in y}
+    return _by_label(weight, y, kinds, sample_weight)
 
 
 def _padded(batch, kinds, sequence_length, widths):

@@ -195,7 +195,7 @@ def test_labels_of_positions_stay_beside_their_pieces(given):
 def test_an_example_s_weight_goes_to_all_its_positions():
     inputs = {"token_ids": [[2, 3, 0], [2, 7, 3]], "padding_mask": [[1, 1, 0], [1, 1, 1]]}
     dataset = tf.data.Dataset.from_tensors((inputs, [[5, 6, 9], [7, 8, 9]], [0.5, 2.0]))
-    ((_, y, weight),) = pack_rows(dataset, 6, max_examples=2)
+    ((_, y, weight),) = pack_rows(dataset, 6, max_examples=2, label_kinds="position")
     assert y.numpy().tolist() == [[7, 8, 9, 5, 6, 0]]
     assert weight.numpy().tolist() == [[2, 2, 2, 0.5, 0.5, 0]]
 
@@ -206,6 +206,83 @@ def test_labels_that_are_vectors_stay_whole():
     ((_, y, weight),) = pack_rows(dataset, 6, max_examples=3)
     assert y.numpy().tolist() == [[[1, 0], [0, 1], [0, 0]]]
     assert weight.numpy().tolist() == [[1, 1, 0]]
+
+
+def test_numbers_to_regress_stay_beside_their_examples():
+    values = np.arange(60, dtype="float32") / 8
+    preprocessor = BertPreprocessor(TOKENIZER, 32)
+    ids = [row for inputs in preprocessor.dataset(TEXTS) for row, _ in rows_of(inputs)]
+    expected = sorted(zip(ids, values.tolist(), (values + 1).tolist(), strict=True))
+    for shape in ((60,), (60, 1)):
+        y, given = values.reshape(shape), (values + 1).reshape(shape)
+        dataset = preprocessor.dataset(TEXTS, y, given)
+        found = []
+        for inputs, y, weight in pack_rows(dataset, 48, max_examples=6):
+            assert y.dtype == weight.dtype == tf.float32
+            assert y.shape == weight.shape == (len(y), 6, *shape[1:])
+            rows = examples_of(inputs)
+            for row, labels, weights in zip(rows, y.numpy(), weight.numpy(), strict=True):
+                size = len(row)
+                assert not weights[size:].any()
+                labels, weights = (x[:size].reshape(-1).tolist() for x in (labels, weights))
+                found += zip((ids for ids, _ in row), labels, weights, strict=True)
+        assert sorted(found) == expected
+
+
+# === Labels as wide as the rows ===
+
+
+def fixed_width(**arguments):
+    """Rows of three positions, two of them real in the first, with labels three wide."""
+    inputs = {"token_ids": [[2, 3, 0], [2, 7, 3]], "padding_mask": [[1, 1, 0], [1, 1, 1]]}
+    element = (inputs, [[5, 6, 9], [7, 8, 9]], *arguments.values())
+    return tf.data.Dataset.from_tensors(element)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.float32])
+def test_labels_that_may_be_either_are_told_by_the_argument(dtype):
+    dataset = fixed_width().map(lambda x, y: (x, tf.cast(y, dtype)))
+    for transform in (bucket_batches, pack_rows):
+        with pytest.raises(ValueError, match="\\(batch, 3\\).*'position'.*'example'"):
+            transform(dataset, 6)
+    ((_, y, weight),) = pack_rows(dataset, 6, max_examples=2, label_kinds="position")
+    assert y.numpy().tolist() == [[7, 8, 9, 5, 6, 0]]
+    assert weight.numpy().tolist() == [[1, 1, 1, 1, 1, 0]]
+    ((_, y, weight),) = pack_rows(dataset, 6, max_examples=2, label_kinds="example")
+    assert y.numpy().tolist() == [[[7, 8, 9], [5, 6, 9]]]
+    assert weight.numpy().tolist() == [[1, 1]]
+    for _, y in bucket_batches(dataset, 6, buckets=[2], label_kinds="example"):
+        assert y.numpy().tolist() in ([[5, 6, 9]], [[7, 8, 9]])
+
+
+def test_a_weight_for_each_position_tells_their_labels():
+    dataset = fixed_width(sample_weight=[[0.0, 2.0, 0.0], [0.0, 3.0, 4.0]])
+    ((_, y, weight),) = pack_rows(dataset, 6, max_examples=2)
+    assert y.numpy().tolist() == [[7, 8, 9, 5, 6, 0]]
+    assert weight.numpy().tolist() == [[0, 3, 4, 0, 2, 0]]
+
+
+def test_kinds_are_told_label_by_label():
+    dataset = fixed_width().map(lambda x, y: (x, {"tags": y, "topics": y, "class": y[:, 0]}))
+    kinds = {"tags": "position", "topics": "example"}
+    ((_, y, weight),) = pack_rows(dataset, 6, max_examples=2, label_kinds=kinds)
+    assert y["tags"].numpy().tolist() == [[7, 8, 9, 5, 6, 0]]
+    assert y["topics"].numpy().tolist() == [[[7, 8, 9], [5, 6, 9]]]
+    assert y["class"].numpy().tolist() == [[7, 5]]
+    assert weight["tags"].shape == (1, 6)
+    assert weight["topics"].shape == weight["class"].shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("label_kinds", "message"),
+    [("word", "'word'"), ("prediction", "'prediction'"), ({"tags": "position"}, "tags")],
+)
+def test_wrong_kinds_are_named(label_kinds, message):
+    with pytest.raises(ValueError, match=f"`label_kinds`.*{message}"):
+        pack_rows(fixed_width(), 6, label_kinds=label_kinds)
+
+
+# === Predictions ===
 
 
 def predictions_of(inputs, y, weight):
@@ -263,14 +340,109 @@ def test_labels_in_a_dictionary_are_told_apart():
         assert ((weight["masked_lm"].numpy() > 0) == (inputs["mask_positions"].numpy() > 0)).all()
 
 
+@pytest.mark.parametrize("buckets", [None, []])
+def test_a_pair_s_weight_is_that_of_both_its_labels(buckets):
+    preprocessor = BertPretrainerPreprocessor(TOKENIZER, 32, buckets)
+    # The weight tells which pair it is.
+    dataset = preprocessor.dataset((TEXTS, TEXTS[::-1]), [0, 1] * 30, np.arange(60) / 4 + 1)
+    before = {}
+    for inputs, y, weight in dataset:
+        masks = predictions_of(inputs, y["masked_lm"], weight["masked_lm"])
+        labels = together(y["next_sentence"], weight["next_sentence"])
+        before |= {w: (label, m) for (label, w), m in zip(labels, masks, strict=True)}
+    packed = 0
+    for inputs, y, weight in pack_rows(dataset, 64, max_examples=5):
+        masks = predictions_of(inputs, y["masked_lm"], weight["masked_lm"])
+        columns = (inputs["example_starts"], y["next_sentence"], weight["next_sentence"])
+        for starts, labels, weights, row in zip(
+            *(column.numpy() for column in columns), masks, strict=True
+        ):
+            for start, label, w in zip(starts, labels, weights, strict=True):
+                if w == 0:
+                    continue
+                given_label, given_masks = before[w]
+                assert label == given_label
+                own = [(p - start, *rest) for p, *rest in row if rest[1] == w]
+                assert own == given_masks
+                packed += 1
+    assert packed == len(before) == 60
+
+
+# === Epochs ===
+
+
+@pytest.mark.parametrize("transform", [bucket_batches, pack_rows])
+def test_each_epoch_has_each_example_once_with_masks_of_its_own(transform):
+    preprocessor = BertMaskedLMPreprocessor(TOKENIZER, 32)
+    # The weight tells which text it is; blank texts have no mask to carry it.
+    texts = [text for text in TEXTS if text]
+    size = len(texts)
+
+    def masks(dataset):
+        found = []
+        for inputs, y, weight in dataset:
+            starts = inputs.get("example_starts")
+            starts = np.zeros((len(y), 1), int) if starts is None else starts.numpy()
+            rows = predictions_of(inputs, y, weight)
+            for own_starts, row in zip(starts, rows, strict=True):
+                examples = {}
+                for position, label, w, _ in row:
+                    place = position - own_starts[own_starts <= position].max()
+                    examples.setdefault(w, []).append((place, label))
+                found += examples.items()
+        return found
+
+    def epochs_of(number):
+        return preprocessor.dataset(
+            texts, sample_weight=np.arange(1, size + 1), shuffle=True, epochs=number
+        )
+
+    made = transform(epochs_of(3), 32, 4, count=True)
+    whole = masks(epochs_of(3))
+    assert sorted(masks(made)) == sorted(whole)
+    epochs = [whole[i : i + size] for i in range(0, 3 * size, size)]
+    assert all([w for w, _ in sorted(epoch)] == [*range(1, size + 1)] for epoch in epochs)
+    assert not any(sorted(a) == sorted(b) for a, b in zip(epochs, epochs[1:], strict=False))
+
+
+@pytest.mark.parametrize("transform", [bucket_batches, pack_rows])
+def test_batches_that_were_counted_are_as_many(transform):
+    _, dataset = classified()
+    assert int(transform(dataset, 32, 4).cardinality()) == tf.data.UNKNOWN_CARDINALITY
+    made = transform(dataset, 32, 4, count=True)
+    assert int(made.cardinality()) == len(list(made)) > 1
+    with pytest.raises(ValueError, match="`count=True`.*ends"):
+        transform(dataset.repeat(), 32, count=True)
+
+
+# === Padding ===
+
+
+@pytest.mark.parametrize("transform", [bucket_batches, pack_rows])
+def test_padding_is_0_whatever_the_vocabulary_s(transform):
+    tokenizer = BertTokenizer(["a", "[UNK]", "[CLS]", "[SEP]", "[PAD]"], lowercase=True)
+    dataset = BertPreprocessor(tokenizer, 16).dataset(["a", "a a a a a"])
+    rows = [row for inputs in transform(dataset, 12) for row in inputs["token_ids"].numpy()]
+    assert {tuple(row) for row in map(np.ndarray.tolist, rows)} <= {
+        (CLS, 0, SEP, *[0] * 5),
+        (CLS, *[0] * 5, SEP, 0),
+        (CLS, *[0] * 5, SEP, CLS, 0, SEP, 0, 0),
+    }
+
+
 # === What is refused ===
 
 
 @pytest.mark.parametrize("transform", [bucket_batches, pack_rows])
 def test_wrong_data_sets_and_arguments_are_named(transform):
     _, dataset = classified()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than `sequence_length=16`"):
-        list(transform(dataset, 16))
+    longest = max(len(ids) for (ids, _), _ in classified()[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"at most.*16.*\[{longest}\]"):
+        list(transform(dataset.unbatch().batch(60), 16))
+    with pytest.raises(TypeError, match="`dataset` must be.*`tf.data.Dataset`.*list"):
+        transform(list(dataset), 16)
+    with pytest.raises(ValueError, match="`y` must be a tensor or a dictionary"):
+        transform(dataset.map(lambda x, y: (x, (y, y))), 32)
     with pytest.raises(ValueError, match="sequence_length"):
         transform(dataset, 0)
     with pytest.raises(ValueError, match="batch_size"):
@@ -279,6 +451,12 @@ def test_wrong_data_sets_and_arguments_are_named(transform):
         transform(tf.data.Dataset.from_tensors(["a"]), 32)
     with pytest.raises(ValueError, match="batches"):
         transform(dataset.unbatch(), 32)
+
+
+def test_packed_rows_are_not_packed_again():
+    _, dataset = classified()
+    with pytest.raises(ValueError, match="one example a row"):
+        pack_rows(pack_rows(dataset, 48), 96)
 
 
 def test_labels_of_another_width_are_refused():
