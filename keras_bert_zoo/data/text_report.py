@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.preprocessing.packing import bucket_lengths
+from keras_bert_zoo.preprocessing.row_transforms import default_max_examples
 from keras_bert_zoo.preprocessing.texts import received
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
@@ -85,7 +86,7 @@ def text_report(
     marks = len(columns) + 1
     sequence_length = preprocessor.sequence_length
     if max_examples is None:
-        max_examples = max(sequence_length // 8, 1)
+        max_examples = default_max_examples(sequence_length)
     check_positive_int(
         batch_size=batch_size, max_examples=max_examples, packing_window=packing_window
     )

@@ -71,8 +71,8 @@ def test_padding_by_strategy():
         "batch": 2 * 6 + 2 * 8 + 1 * 4,
         "bucket": 2 * 8 + 2 * 8 + 1 * 4,
         "bucket_batches": 3 * 4 + 2 * 8,
-        # One text a row is the default for so short a row.
-        "packed_rows": 5 * 8,
+        # Two texts a row is the default for so short a row: 8; 6 and 2; 4 and 3.
+        "packed_rows": 3 * 8,
     }
     assert report["padding"]["batch"]["padding"] == pytest.approx(1 - 23 / 32)
     assert report["padding"]["batch"]["work"] == 32 / 40
@@ -116,7 +116,7 @@ def test_a_pair_is_one_row_with_three_marks():
 
 def test_chunks_are_put_together(monkeypatch):
     whole = text_report(TEXTS, preprocessor())
-    monkeypatch.setattr("keras_bert_zoo.data.text_report._TEXTS_AT_ONCE", 2)
+    monkeypatch.setitem(text_report.__globals__, "_TEXTS_AT_ONCE", 2)
     assert text_report(iter(TEXTS), preprocessor()) == whole
 
 
@@ -129,9 +129,11 @@ def test_the_effective_length_is_that_of_the_preprocessors_rows():
         assert report["padding"]["bucket"]["positions"] == rows.shape[0] * rows.shape[1]
 
 
+@pytest.mark.parametrize("longest", [2, 40])
 @pytest.mark.parametrize("max_examples", [2, None])
-def test_the_strategies_are_what_the_data_sets_do(max_examples):
-    texts = ["a " * n for n in np.random.default_rng(0).integers(0, 40, 100)]
+def test_the_strategies_are_what_the_data_sets_do(longest, max_examples):
+    # Texts of 0 and 1 pieces fill rows up to their most examples, not to their length.
+    texts = ["a " * n for n in np.random.default_rng(0).integers(0, longest, 100)]
     report = text_report(
         texts, preprocessor(32), batch_size=8, max_examples=max_examples, packing_window=30
     )
