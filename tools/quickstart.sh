@@ -20,10 +20,9 @@ mkdir -p "$output"
 
 echo "== Pre-training a small BERT on the Python language reference"
 $python examples/quickstart/language_reference.py "$output/language_reference"
-$python -m keras_bert_zoo pretrain --text "$output/language_reference" \
-    --output "$output/pretrained" --json "$output/pretraining.json" \
-    --vocabulary-size 2000 --num-layers 2 --num-heads 2 --hidden-dim 128 --dropout 0 \
-    --sequence-length 128 --passes 50 --learning-rate 2e-3
+$python -m keras_bert_zoo pretrain examples/pretraining/laptop.toml \
+    --set "run=$output/pretraining" --set "data.text=['$output/language_reference']" \
+    --json "$output/pretraining.json"
 
 echo "== Fine-tuning all-MiniLM-L6-v2 on film reviews"
 $python examples/quickstart/reviews.py "$output/reviews"
