@@ -204,21 +204,25 @@ def test_a_workers_error_is_one_line(folder, capsys):
 def test_a_model_is_pretrained_on_the_examples(folder):
     assert main(arguments(folder, "examples", "--dupe-factor", "1")) == 0
     examples = folder / "examples"
-    small = ["--num-layers", "1", "--hidden-dim", "16", "--num-heads", "2", "--passes", "1"]
-    for name, more in {"share": [], "folder": ["--held-out-examples", str(examples)]}.items():
-        code = main(
-            ["pretrain", "--examples", str(examples), "--output", str(folder / name), *small, *more]
-            + ["--json", str(folder / f"{name}.json")]
+    config = folder / "pretrain.toml"
+    for name, held_out in {
+        "share": "held_out = 0.25",
+        "folder": f"examples = '{examples}'",
+    }.items():
+        config.write_text(
+            f"run = '{folder / name}'\n"
+            "[model]\nnum_layers = 1\nhidden_dim = 16\nnum_heads = 2\n"
+            "[[phases]]\nsteps = 4\nsequence_length = 32\nbatch_size = 32\n"
+            f"examples = '{examples}'\n[evaluation]\npasses = 1\n{held_out}\n"
         )
-        assert code == 0
+        assert main(["pretrain", str(config), "--json", str(folder / f"{name}.json")]) == 0
         results = json.loads((folder / f"{name}.json").read_text())
         assert 0 < results["held-out masked-LM loss (nats)"] < 10
         assert 0 <= results["held-out next-sentence accuracy"] <= 1
         # The held-out text is what was written, without masks: the, and, meet, a point, words.
         assert results["unigram entropy of the held-out text (nats)"] < np.log(4 + len(WORDS))
-        assert (folder / name / "vocab.txt").read_text() == (folder / "vocab.txt").read_text()
-    total = json.loads((examples / "manifest.json").read_text())["counts"]["examples"]
-    assert results["training examples"] == results["held-out examples"] == total
+        vocabulary = folder / name / "preset" / "vocab.txt"
+        assert vocabulary.read_text() == (folder / "vocab.txt").read_text()
 
 
 @pytest.mark.backend_free
