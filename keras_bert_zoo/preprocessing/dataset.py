@@ -98,14 +98,18 @@ def map_dataset(preprocessor, dataset) -> tuple:
 
     epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def make_batch(index, element):
+    def number(first, element):
+        size = tf.shape(tf.nest.flatten(element)[0], tf.int64)[0]
+        return first + size, (first + tf.range(size), element)
+
+    def make_batch(example_ids, element):
         x, *rest = element if has_y else (element,)
         x = x if isinstance(x, tuple) else (x,)
         y, sample_weight = [*rest, None, None][:2]
-        example_ids = index * 2**32 + tf.range(tf.shape(x[0])[0], dtype=tf.int64)
         return preprocessor.batch(x, y, sample_weight, example_ids=example_ids, epoch=epoch)
 
-    dataset = dataset.enumerate().map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.scan(tf.constant(0, tf.int64), number)
+    dataset = dataset.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE), epoch.assign
 
 

@@ -4,21 +4,30 @@ import numpy as np
 import pytest
 
 from keras_bert_zoo.preprocessing import BertMaskedLMPreprocessor, BertTokenizer
-from keras_bert_zoo.preprocessing.dataset import batches, predict_from_before, watched
+from keras_bert_zoo.preprocessing.dataset import (
+    batches,
+    map_dataset,
+    predict_from_before,
+    watched,
+)
+from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 from keras_bert_zoo.preprocessing.texts import text_columns
 
 pytestmark = pytest.mark.backend_free
 
+TEXTS = [" ".join("abcdefghijk"[: i + 1]) for i in range(11)]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijk"]
 
 
 def make_batches(**arguments):
     """Return batches of eleven texts, the first of one piece, the last of eleven."""
-    preprocessor = BertMaskedLMPreprocessor(BertTokenizer(PIECES, lowercase=True), 16, buckets=[])
-    texts = [" ".join("abcdefghijk"[: i + 1]) for i in range(11)]
     return batches(
-        preprocessor, text_columns(texts), batch_size=3, shuffle=True, seed=5, **arguments
+        make_preprocessor(), text_columns(TEXTS), batch_size=3, shuffle=True, seed=5, **arguments
     )
+
+
+def make_preprocessor():
+    return BertMaskedLMPreprocessor(BertTokenizer(PIECES, lowercase=True), 16, buckets=[])
 
 
 def ids_and_arrays(dataset):
@@ -66,3 +75,18 @@ def test_a_left_to_right_model_predicts_from_the_position_before():
     before, after = (x["mask_positions"].numpy()[real] for x in (shifted, inputs))
     np.testing.assert_array_equal(before, after - 1)
     assert shifted["mask_positions"].numpy().min() >= 0
+
+
+def test_a_data_sets_masks_do_not_depend_on_its_batches():
+    def rows(size):
+        dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(size)
+        dataset, set_epoch = map_dataset(make_preprocessor(), dataset)
+        for epoch in (0, 1):
+            set_epoch(epoch)
+            yield [row for inputs, *_ in dataset for row in inputs["token_ids"].numpy().tolist()]
+
+    first, second = rows(3)
+    assert first != second
+    assert [first, second] == list(rows(4)) == list(rows(11))
+    in_memory = batches(make_preprocessor(), text_columns(TEXTS), batch_size=5)
+    assert first == [r for inputs, *_ in in_memory for r in inputs["token_ids"].numpy().tolist()]
