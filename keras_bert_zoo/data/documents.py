@@ -14,6 +14,7 @@ import lzma
 import os
 import pathlib
 import re
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
@@ -99,7 +100,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     """Return the sentences of a text, white space at their ends and inside them made single.
 
     Raises:
-        ValueError: the language is none of `LANGUAGES`.
+        ValueError: the language is no code of one.
 
     Example:
         >>> split_sentences("Dr. Hill left. Why?")
@@ -112,12 +113,18 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def check_language(language: str) -> None:
-    """Refuse a language that there are no rules for."""
-    if language not in LANGUAGES:
+    """Refuse what is no language's code, and warn of a language without rules of its own."""
+    if language in LANGUAGES:
+        return
+    if not re.fullmatch("[a-z]{2,3}", language):
         raise ValueError(
-            f"`language` must be one of {list(LANGUAGES)}, for another language the one whose "
-            f"abbreviations are most like its own. Received: {language!r}."
+            f"`language` must be a code such as one of {list(LANGUAGES)}. Received: {language!r}."
         )
+    warnings.warn(
+        f"There are no rules of its own for the language {language!r}: it is split by those of "
+        f"English. There are rules for {', '.join(LANGUAGES)}.",
+        stacklevel=2,
+    )
 
 
 # === Files ===

@@ -59,6 +59,12 @@ def test_sentences_are_split_by_the_rules_of_the_language(tmp_path):
     assert read_documents([path], "zh") == [["我喜欢吃鱼。", "你呢？", "好！"]]
 
 
+def test_a_language_without_rules_of_its_own_is_warned_of(tmp_path):
+    path = written(tmp_path, "a.txt", "En. Två.")
+    with pytest.warns(UserWarning, match="'sv'"):
+        assert read_documents([path], "sv") == [["En.", "Två."]]
+
+
 @pytest.mark.parametrize("language", ["klingon", "EN", ""])
 def test_a_language_without_rules_is_refused(tmp_path, language):
     path = written(tmp_path, "a.txt", "One.")
