@@ -22,6 +22,8 @@ def run(arguments) -> None:
 
     config = read_config(arguments.config, arguments.set)
     results = pretrain(config)
-    print_results(results, "pre-training")
-    write_json(results, arguments.json)
-    print(f"Saved to {config.run}/preset")
+    # Of several processes the first one has them.
+    if results:
+        print_results(results, "pre-training")
+        write_json(results, arguments.json)
+        print(f"Saved to {config.run}/preset")

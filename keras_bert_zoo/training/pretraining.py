@@ -46,12 +46,17 @@ def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, An
         say: takes the lines that are shown.
 
     Returns:
-        The scores on held-out data and the counts, which `record.json` has too.
+        The scores on held-out data and the counts, which `record.json` has too. Of several
+        processes the first one gets them, the others an empty dictionary.
 
     Raises:
         ValueError: the data do not fit the settings; the folder is of another run; or a loss is
             not finite, and the batch is kept in the folder.
         OSError: a checkpoint could not be written.
+
+    Example:
+        >>> config = read_config("laptop.toml", ["seed=1"])  # doctest: +SKIP
+        >>> results = pretrain(config)  # doctest: +SKIP
     """
     distribution.distribute(config.devices, reads_own_shard=not config.data.text)
     first = distribution.is_first_process()
@@ -275,9 +280,11 @@ class _Run(keras.callbacks.Callback):
     # === The end ===
 
     def finish(self) -> dict[str, Any]:
-        """Save the model and return what the run came to."""
+        """Save the model; return what the run came to, in the first process."""
         preset = self.folder / "preset"
         self.pretrainer.save_to_preset(str(preset))
+        if not distribution.is_first_process():
+            return {}
         results = {
             "backend": keras.backend.backend(),
             "parameters": self.record["parameters"],
@@ -360,6 +367,28 @@ def _words(scores):
 def _begin(folder, config, first):
     """Return the record of a new run, or of one whose folder this is."""
     settings = json.loads(json.dumps(dataclasses.asdict(config)))
+    if first:
+        _take_folder(folder, settings)
+    record = {}
+    if (folder / "record.json").exists():
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    return record | {
+        "format": "keras_bert_zoo run",
+        "version": 1,
+        "status": "running",
+        "error": None,
+        "settings": settings,
+        "seed": config.seed,
+        "initial_weights": "random, from the seed",
+        "chosen_weights": "those of the last step",
+        "backend": keras.backend.backend(),
+        "versions": _versions(),
+        "platform": platform.platform(),
+    }
+
+
+def _take_folder(folder, settings):
+    """Put the settings into a new run's folder, or refuse those of another run."""
     config_file = folder / "config.json"
     if config_file.exists():
         earlier = json.loads(config_file.read_text(encoding="utf-8"))
@@ -378,25 +407,8 @@ def _begin(folder, config, first):
             f"`run` must be a new or empty folder, or a run's. Received: {str(folder)!r}, which "
             "holds something else."
         )
-    if first:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_json(config_file, settings)
-    record = {}
-    if (folder / "record.json").exists():
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    return record | {
-        "format": "keras_bert_zoo run",
-        "version": 1,
-        "status": "running",
-        "error": None,
-        "settings": settings,
-        "seed": config.seed,
-        "initial_weights": "random, from the seed",
-        "chosen_weights": "those of the last step",
-        "backend": keras.backend.backend(),
-        "versions": _versions(),
-        "platform": platform.platform(),
-    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(config_file, settings)
 
 
 def _same_data(earlier, files):
