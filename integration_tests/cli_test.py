@@ -131,6 +131,15 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(pretrained,
     assert checkpoints[-1] == f"step_{step - 1:08d}.json"
 
 
+def test_a_run_whose_weights_have_diverged_is_stopped_at_its_scores(pretrained, tmp_path, capsys):
+    options = ["--set", f"run={tmp_path / 'run'}", "--set", "optimizer.learning_rate=1e38"]
+    options += ["--set", f"data.text=[{str(pretrained / 'corpus')!r}]"]
+    options += ["--set", "phases.0.steps=1"]
+    assert main(["pretrain", str(pretrained / "run.toml"), *options]) == 2
+    assert "diverged: after step 1 the held-out" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "preset").exists()
+
+
 def test_finetune_then_predict(pretrained, tmp_path, capsys):
     write_reviews(tmp_path / "train.csv", 60)
     code = main(

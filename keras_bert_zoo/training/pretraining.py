@@ -258,6 +258,12 @@ class _Run(keras.callbacks.Callback):
         start = time.perf_counter()
         logs = self.pretrainer.evaluate(self.data.held_out, return_dict=True, verbose=0)
         scores = _scores(logs)
+        # The exponential of more is no float.
+        if not scores["masked_lm_loss"] < 700:
+            raise ValueError(
+                f"Training has diverged: after step {step} the held-out masked-LM loss is "
+                f"{scores['masked_lm_loss']}."
+            )
         scores["pseudo_perplexity"] = math.exp(scores["masked_lm_loss"])
         self.log.write({"step": step, "phase": self.number, "held_out": scores})
         self.say(f"step {step:,}, held-out: {', '.join(_words(scores))}")
