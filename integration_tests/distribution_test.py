@@ -229,8 +229,14 @@ ON_SEVERAL_HOSTS = {
 }[BACKEND]
 
 
-@pytest.mark.parametrize(("strategy", "devices", "processes"), ON_ONE_MACHINE)
-@pytest.mark.parametrize("steps", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("strategy", "devices", "processes", "steps"),
+    [
+        pytest.param(*machine, steps, marks=[pytest.mark.slow] if steps > 10 or number else [])
+        for number, machine in enumerate(ON_ONE_MACHINE)
+        for steps in (10, 50)
+    ],
+)
 def test_losses_are_those_of_one_device(strategy, devices, processes, steps):
     expected = on_one_device(steps)
     reports = run(TRAIN, strategy, steps, False, devices=devices, processes=processes)

@@ -13,6 +13,8 @@ from keras_bert_zoo.cli import main
 from keras_bert_zoo.models import BertBackbone, BertTextEmbedder
 from keras_bert_zoo.preprocessing import BertPreprocessor, BertTokenizer
 
+pytestmark = pytest.mark.backend_free
+
 TEXTS = ["The sun, the rain and the snow.", "THE SNOW MELTS", "", "a [MASK] of snow"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 

@@ -49,8 +49,15 @@ def float_dtypes(variables):
 OPTIMIZERS = [(adamw, 1e-2), (lamb, 1e-1)]
 
 
-@pytest.mark.parametrize(("make", "rate"), OPTIMIZERS)
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    ("policy", "make", "rate"),
+    [
+        ("mixed_bfloat16", lamb, 1e-1),
+        ("mixed_float16", adamw, 1e-2),
+        pytest.param("mixed_bfloat16", adamw, 1e-2, marks=pytest.mark.slow),
+        pytest.param("mixed_float16", lamb, 1e-1, marks=pytest.mark.slow),
+    ],
+)
 def test_mixed_precision_trains_with_weights_and_moments_in_float32(policy, make, rate):
     keras.utils.set_random_seed(0)
     model = BertPretrainer(backbone(policy, dropout=0.1))
