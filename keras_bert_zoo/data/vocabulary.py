@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.preprocessing.texts import received
 from keras_bert_zoo.preprocessing.vocabulary import SPECIAL_TOKENS, UNK
-from keras_bert_zoo.preprocessing.wordpiece_oracle import (
+from keras_bert_zoo.preprocessing.wordpiece_rules import (
     clean,
     normalize,
     pieces,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_zoo.preprocessing import wordpiece_oracle as oracle
+from keras_bert_zoo.preprocessing import wordpiece_rules as oracle
 from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
 
 pytestmark = pytest.mark.backend_free

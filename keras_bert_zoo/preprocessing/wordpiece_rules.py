@@ -1,4 +1,4 @@
-"""The WordPiece rules in plain Python, one at a time: the graph is tested against them."""
+"""The WordPiece rules in plain Python: the graph is tested against them, `vocab` counts by them."""
 
 import unicodedata
 
