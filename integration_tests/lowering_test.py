@@ -95,6 +95,7 @@ def test_the_step_lowers_for_tpu_without_a_host_callback(size, dtype):
 
 
 @on_jax
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "optimizer"),
     [

@@ -48,6 +48,7 @@ def interrupted_at(step):
     return say
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_as_the_undisturbed_one(texts, tmp_path):
     # All that a checkpoint may have to hold: sums of gradients, a loss scale.
     sections = {
