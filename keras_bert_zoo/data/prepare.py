@@ -30,6 +30,7 @@ from keras_bert_zoo.data import example_folder as folders
 from keras_bert_zoo.data.example_folder import ExampleFolder, file_systems, import_beam
 from keras_bert_zoo.data.next_sentence import check_arguments
 from keras_bert_zoo.data.shards import ExampleMaker
+from keras_bert_zoo.data.tables import load_tfds
 from keras_bert_zoo.preprocessing import BertTokenizer, MaskedLMMasker
 from keras_bert_zoo.preprocessing.examples import write_records
 from keras_bert_zoo.version import __version__
@@ -281,16 +282,7 @@ def _read(source: Source, settings: Mapping) -> Iterator[texts.Document]:
 
 
 def _read_tfds(source, settings):
-    name, _, split = source.removeprefix("tfds:").rpartition(":")
-    if not name:
-        raise ValueError(f"A TFDS data set is tfds:name:split. Received: {source!r}.")
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise ValueError(
-            f"{source!r} needs the package tensorflow-datasets, which is not installed."
-        ) from error
-    dataset = tfds.load(name, split=split)
+    dataset, _, tfds = load_tfds(source)
     text_column = settings["text_column"]
     # A nested feature is a dictionary or a data set, and a list of texts is no text.
     columns = [

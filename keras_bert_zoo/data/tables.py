@@ -105,7 +105,12 @@ def _columns(rows, source):
     return {name: [row[i] for row in body] for i, name in enumerate(names)}
 
 
-def _read_tfds(source):
+def load_tfds(source: str) -> tuple:
+    """Return the data set called `tfds:name:split`, its facts, and the TFDS module.
+
+    Raises:
+        ValueError: the name has another form, or the package is not installed.
+    """
     name, _, split = source.removeprefix("tfds:").rpartition(":")
     if not name:
         raise ValueError(f"A TFDS table is tfds:name:split. Received: {source!r}.")
@@ -116,6 +121,11 @@ def _read_tfds(source):
             f"{source!r} needs the package tensorflow-datasets, which is not installed."
         ) from error
     dataset, info = tfds.load(name, split=split, with_info=True)
+    return dataset, info, tfds
+
+
+def _read_tfds(source):
+    dataset, info, tfds = load_tfds(source)
     table = {name: [] for name in dataset.element_spec}
     for row in tfds.as_numpy(dataset):
         for name, value in row.items():
