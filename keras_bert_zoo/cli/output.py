@@ -2,12 +2,13 @@
 
 import json
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from keras_bert_zoo.whole_files import write_whole
 
 
 def print_table(rows: Sequence[Mapping], title: str | None = None) -> None:
@@ -30,15 +31,8 @@ def write_json(results, path: str | None) -> None:
     """Write results to a file, whole or not at all; nothing where `path` is None."""
     if path is None:
         return
-    target = pathlib.Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        text = json.dumps(results, indent=2, ensure_ascii=False)
-        building.write_text(text + "\n", encoding="utf-8")
-        building.replace(target)
-    finally:
-        building.unlink(missing_ok=True)
+    text = json.dumps(results, indent=2, ensure_ascii=False)
+    write_whole(path, f"{text}\n".encode())
 
 
 def positive_int(text: str) -> int:

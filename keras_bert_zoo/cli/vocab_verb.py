@@ -1,7 +1,6 @@
 """Train a WordPiece vocabulary on texts."""
 
 import argparse
-import os
 import pathlib
 from collections import Counter
 
@@ -16,7 +15,8 @@ from keras_bert_zoo.data.documents import (
 from keras_bert_zoo.data.tables import column, read_table
 from keras_bert_zoo.data.vocabulary import count_words, vocabulary_of_counts, word_coverage
 from keras_bert_zoo.models.preset_folder import is_preset
-from keras_bert_zoo.preprocessing.vocabulary import read_vocabulary, write_vocabulary
+from keras_bert_zoo.preprocessing.vocabulary import read_vocabulary, vocabulary_file
+from keras_bert_zoo.whole_files import write_whole
 
 
 def add_arguments(parser) -> None:
@@ -82,7 +82,7 @@ def run(arguments) -> None:
         num_unused=arguments.num_unused,
     )
     coverage = word_coverage(counts, vocabulary)
-    _write(vocabulary, output)
+    write_whole(output, vocabulary_file(vocabulary))
     results = {
         "texts": sizes["texts"],
         "characters": sizes["characters"],
@@ -148,14 +148,3 @@ def _check_free(path):
                 f"--output must be new or a vocabulary. Received: {str(path)!r}, which holds "
                 "something else."
             ) from error
-
-
-def _write(vocabulary, path):
-    """Write the vocabulary, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write_vocabulary(building, vocabulary)
-        building.replace(path)
-    finally:
-        building.unlink(missing_ok=True)

@@ -11,6 +11,8 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 
+from keras_bert_zoo.preprocessing.vocabulary import vocabulary_file
+
 FORMAT = "keras_bert_zoo examples"
 VERSION = 1
 SETTINGS, MANIFEST, VOCABULARY, PLOT = "settings.json", "manifest.json", "vocab.txt", "lengths.png"
@@ -140,11 +142,6 @@ class ExampleFolder:
 def as_json(content) -> bytes:
     """Return the bytes of a JSON file."""
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def vocabulary_file(vocabulary: Sequence[str]) -> bytes:
-    """Return the bytes of a vocabulary file."""
-    return "".join(f"{piece}\n" for piece in vocabulary).encode()
 
 
 def length_plot(lengths: Sequence[int]) -> bytes:

@@ -33,6 +33,7 @@ from keras_bert_zoo.data.shards import ExampleMaker
 from keras_bert_zoo.data.tables import load_tfds
 from keras_bert_zoo.preprocessing import BertTokenizer, MaskedLMMasker
 from keras_bert_zoo.preprocessing.examples import write_records
+from keras_bert_zoo.preprocessing.vocabulary import vocabulary_file
 from keras_bert_zoo.version import __version__
 
 # A file of JSON lines is read in parts of this size.
@@ -131,7 +132,7 @@ def prepare_examples(
         "text_column": text_column,
         "encoding_errors": encoding_errors,
         "tokenizer": tokenizer_settings,
-        "vocabulary_sha256": hashlib.sha256(folders.vocabulary_file(vocabulary)).hexdigest(),
+        "vocabulary_sha256": hashlib.sha256(vocabulary_file(vocabulary)).hexdigest(),
     }
     run = functools.partial(_run, runner=runner, beam_options=beam_options)
     folder = ExampleFolder(output)

@@ -1,5 +1,6 @@
 """What a column of texts becomes as a model's rows: lengths, cuts, unknown words, padding."""
 
+import io
 import itertools
 import os
 import pathlib
@@ -12,6 +13,7 @@ from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.preprocessing.packing import bucket_lengths
 from keras_bert_zoo.preprocessing.row_transforms import default_max_examples
 from keras_bert_zoo.preprocessing.texts import received
+from keras_bert_zoo.whole_files import write_whole
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 # What rows are padded to under each strategy.
@@ -163,13 +165,9 @@ def plot_report(report: dict, path: str | os.PathLike) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_lengths(left, report)
     _draw_padding(right, report)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        figure.savefig(building, format=path.suffix[1:], dpi=120)
-        building.replace(path)
-    finally:
-        building.unlink(missing_ok=True)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix[1:], dpi=120)
+    write_whole(path, picture.getvalue())
 
 
 def check_plot_path(path: str | os.PathLike) -> None:

@@ -65,12 +65,8 @@ def read_vocabulary(vocabulary: str | os.PathLike | Sequence[str]) -> list[str]:
     return entries
 
 
-def write_vocabulary(path: str | os.PathLike, vocabulary: Sequence[str]) -> None:
-    """Writes a vocabulary as a text file in UTF-8 with an entry a line.
-
-    Args:
-        path: the file to write.
-        vocabulary: the entries in the order of their ids.
+def vocabulary_file(vocabulary: Sequence[str]) -> bytes:
+    """Gives the content of a text file in UTF-8 with an entry a line, in the order of their ids.
 
     Raises:
         ValueError: an entry holds a line end, which the file could not give back.
@@ -78,8 +74,13 @@ def write_vocabulary(path: str | os.PathLike, vocabulary: Sequence[str]) -> None
     for entry in vocabulary:
         if "\n" in entry or entry.endswith("\r"):
             raise ValueError(f"The entry {entry!r} holds a line end: a file can't keep it.")
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{entry}\n" for entry in vocabulary)
+    return "".join(f"{entry}\n" for entry in vocabulary).encode()
+
+
+def write_vocabulary(path: str | os.PathLike, vocabulary: Sequence[str]) -> None:
+    """Writes what `vocabulary_file` gives."""
+    with open(path, "wb") as file:
+        file.write(vocabulary_file(vocabulary))
 
 
 def _check_entry(entry: str, number: int, source: str) -> None:

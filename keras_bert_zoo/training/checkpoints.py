@@ -8,11 +8,9 @@ short or has changed is noticed, and the checkpoint before it is used.
 price of JAX beside each backend; this is one small file that serves all three.
 """
 
-import contextlib
 import errno
 import hashlib
 import json
-import os
 import pathlib
 import re
 import warnings
@@ -22,6 +20,7 @@ import keras
 import numpy as np
 
 from keras_bert_zoo.training import distribution
+from keras_bert_zoo.whole_files import write_whole
 
 _NAME = re.compile(r"step_(\d+)\.json")
 
@@ -53,7 +52,6 @@ def save(folder: pathlib.Path, step: int, model: keras.Model, notes: dict, keep:
     from safetensors.numpy import save as to_bytes
 
     content = to_bytes(values)
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {"step": step, "sha256": hashlib.sha256(content).hexdigest(), "notes": notes}
     name = f"step_{step:08d}"
     try:
@@ -108,27 +106,6 @@ def restore(model: keras.Model, checkpoint: Checkpoint) -> None:
         )
     for name, variable in variables.items():
         variable.assign(values[name])
-
-
-def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Write a file that is there with all its content, on the disk, or not at all."""
-    # What a killed process left is written over the next time.
-    building = path.with_name(f".{path.name}.part")
-    try:
-        with open(building, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        building.replace(path)
-    finally:
-        building.unlink(missing_ok=True)
-    # The name too has to reach the disk; not every system lets a folder be opened.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _steps(folder):

@@ -29,6 +29,7 @@ from keras_bert_zoo.training.flops import step_flops
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw, lamb
 from keras_bert_zoo.training.phase_data import Source, open_source, sha256
 from keras_bert_zoo.version import __version__
+from keras_bert_zoo.whole_files import write_whole
 
 # What a run may be gone on with in another way. On other devices it is the same run, but no
 # longer bit for bit.
@@ -448,4 +449,4 @@ def _versions():
 
 def _write_json(path, content):
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    checkpoints.write_whole(path, text.encode())
+    write_whole(path, text.encode())
