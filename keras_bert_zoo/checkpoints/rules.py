@@ -1,0 +1,109 @@
+"""What every foreign format shares: rules between our variables and their tensors.
+
+A format is one ordered table of rules. Read from right to left it loads a checkpoint, from
+left to right it writes one, so the two can't drift apart.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+
+class Rule(NamedTuple):
+    """One of our variables, the tensors it is made of, and the ways between them.
+
+    `read` takes their tensors and gives our value; `write` takes our value and gives their
+    tensors, as a tuple.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    read: Callable[..., np.ndarray]
+    write: Callable[[np.ndarray], tuple[np.ndarray, ...]]
+
+
+def same(ours: str, theirs: str) -> Rule:
+    """Return the rule of a variable that is their tensor as it stands.
+
+    Example:
+        >>> rule = same("pooler/bias", "pooler.dense.bias")
+        >>> rule.write(np.ones(2))
+        (array([1., 1.]),)
+    """
+    return Rule(ours, (theirs,), lambda tensor: tensor, lambda value: (value,))
+
+
+def transposed(ours: str, theirs: str) -> Rule:
+    """Return the rule of a matrix that they keep with its outputs first."""
+    return Rule(ours, (theirs,), np.transpose, lambda value: (value.T,))
+
+
+def merge_heads(tensors: Iterable[np.ndarray], num_heads: int) -> np.ndarray:
+    """Return queries, keys and values, each (..., hidden_dim), in one array, as our layer has them.
+
+    A head's query, key and value columns lie together: (..., num_heads * 3 * head_dim).
+
+    Example:
+        >>> merge_heads([np.array([1, 2]), np.array([3, 4]), np.array([5, 6])], num_heads=2)
+        array([1, 3, 5, 2, 4, 6])
+    """
+    heads = [tensor.reshape(*tensor.shape[:-1], num_heads, -1) for tensor in tensors]
+    merged = np.stack(heads, axis=-2)
+    return merged.reshape(*merged.shape[:-3], -1)
+
+
+def split_heads(value: np.ndarray, num_heads: int) -> list[np.ndarray]:
+    """Return the queries, keys and values, each (..., hidden_dim), that `merge_heads` put together.
+
+    Example:
+        >>> [part.tolist() for part in split_heads(np.array([1, 3, 5, 2, 4, 6]), num_heads=2)]
+        [[1, 2], [3, 4], [5, 6]]
+    """
+    heads = value.reshape(*value.shape[:-1], num_heads, 3, -1)
+    return [heads[..., i, :].reshape(*value.shape[:-1], -1) for i in range(3)]
+
+
+def assign(
+    variables: Mapping[str, keras.Variable],
+    rules: Iterable[Rule],
+    tensors: Mapping[str, np.ndarray],
+) -> list[str]:
+    """Give our variables the tensors' values, one at a time; return the names that were read.
+
+    Args:
+        variables: our variables by path.
+        rules: which tensors make which variable.
+        tensors: their tensors by name, each read when it is asked for.
+
+    Raises:
+        ValueError: a tensor is missing or has another shape than its variable.
+    """
+    rules = list(rules)
+    names = [name for rule in rules for name in rule.theirs]
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise ValueError(
+            f"The checkpoint lacks {len(missing)} tensors of the model its config describes, "
+            f"the first {missing[0]!r}."
+        )
+    for rule in rules:
+        variable = variables[rule.ours]
+        value = rule.read(*(tensors[name] for name in rule.theirs))
+        if value.shape != tuple(variable.shape):
+            raise ValueError(
+                f"The tensor {rule.theirs[0]!r} makes {rule.ours!r} of shape {value.shape}; "
+                f"expected {tuple(variable.shape)}. Do the weights belong to this config?"
+            )
+        variable.assign(value)
+    return names
+
+
+def their_tensors(
+    variables: Mapping[str, keras.Variable], rules: Iterable[Rule]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield their names and tensors as our variables make them, one variable at a time."""
+    for rule in rules:
+        value = keras.ops.convert_to_numpy(variables[rule.ours].value)
+        yield from zip(rule.theirs, rule.write(value), strict=True)
