@@ -14,6 +14,7 @@ import keras
 
 from keras_bert_zoo import models, preprocessing
 from keras_bert_zoo.checkpoints import huggingface
+from keras_bert_zoo.checkpoints.rules import assign
 from keras_bert_zoo.models import preset_folder
 
 logger = logging.getLogger("keras_bert_zoo")
@@ -252,6 +253,9 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
     new = []
     for head in model.heads:
         ours, theirs = getattr(model, head), getattr(saved, head, None)
+        # Classifiers of several tasks are called the same.
+        if head == "classifier_head" and type(saved) is not model_class:
+            theirs = None
         shapes = [[tuple(w.shape) for w in layer.weights] for layer in (ours, theirs) if layer]
         if len(shapes) == 2 and shapes[0] == shapes[1]:
             ours.set_weights(theirs.get_weights())
@@ -285,31 +289,24 @@ def _from_huggingface_folder(
     with huggingface.open_tensors(folder) as tensors:
         if task == "text_classifier":
             task_arguments = {
-                **huggingface.classifier_arguments(config, tensors, task_arguments),
+                **huggingface.classifier_arguments(config, tensors, model_class, task_arguments),
                 **task_arguments,
             }
         model = _make(model_class, backbone, task_arguments)
         variables = {variable.path: variable for variable in model.variables}
-        loaded = huggingface.assign(
+        loaded = assign(
             variables, huggingface.backbone_rules(backbone.num_layers, backbone.num_heads), tensors
         )
         parts = {"pooler": huggingface.POOLER_RULES}
         parts.update({head: huggingface.HEAD_RULES[head] for head in getattr(model, "heads", ())})
         new = []
         for part, rules in parts.items():
-            if huggingface.has_part(config, tensors, variables, part, rules):
-                loaded += huggingface.assign(variables, rules, tensors)
+            if huggingface.has_part(config, tensors, model, part, rules):
+                loaded += assign(variables, rules, tensors)
             elif part != "pooler" or getattr(model, "uses_pooler", True):
                 new.append(part)
         left_over = sorted(set(tensors) - set(loaded))
-    logger.info(
-        "%s: loaded %d tensors; new: %s; left over: %s.",
-        folder,
-        len(loaded),
-        ", ".join(new) or "nothing",
-        ", ".join(left_over) or "nothing",
-    )
-    _warn_new(folder, new)
+    _report(folder, loaded, new, left_over)
     return model
 
 
@@ -333,10 +330,22 @@ def _refuse_arguments(task_arguments):
         )
 
 
+def _report(folder, loaded, new, left_over):
+    """Say what came of a checkpoint's tensors; what a user has to know comes as a warning."""
+    logger.info(
+        "%s: loaded %d tensors; new: %s; left over: %s.",
+        folder,
+        len(loaded),
+        ", ".join(new) or "nothing",
+        ", ".join(left_over) or "nothing",
+    )
+    _warn_new(folder, new)
+
+
 def _warn_new(folder, new):
     if new:
         warnings.warn(
             f"The checkpoint {str(folder)!r} has no {' and no '.join(new)}: new weights, to be "
             "trained before the model's predictions mean anything.",
-            stacklevel=4,
+            stacklevel=5,
         )

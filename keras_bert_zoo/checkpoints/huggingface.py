@@ -1,20 +1,43 @@
-"""Hugging Face folders: `config.json`, safetensors weights, a WordPiece vocabulary."""
+"""Hugging Face folders: `config.json`, safetensors weights, a WordPiece vocabulary.
+
+The tables here are read both ways: this file loads by them, `huggingface_export` writes.
+"""
 
 import contextlib
 import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
+import keras
 import numpy as np
 
+from keras_bert_zoo.checkpoints.rules import (
+    Rule,
+    merge_heads,
+    same,
+    split_heads,
+    transposed,
+)
 from keras_bert_zoo.preprocessing import BertTokenizer
 
 # === Configuration ===
 
-# Our argument <- their key, and the value their library takes where the key is absent.
-_ARCHITECTURE = {
+# Our class, and theirs.
+ARCHITECTURES = {
+    "BertBackbone": "BertModel",
+    "BertPretrainer": "BertForPreTraining",
+    "BertMaskedLM": "BertForMaskedLM",
+    "BertNextSentence": "BertForNextSentencePrediction",
+    "BertTextClassifier": "BertForSequenceClassification",
+    "BertTokenClassifier": "BertForTokenClassification",
+    "BertMultipleChoice": "BertForMultipleChoice",
+    "BertQuestionAnswerer": "BertForQuestionAnswering",
+    "BertTextEmbedder": "BertModel",
+}
+
+# Our argument, their key, and the value their library takes where the key is absent.
+BACKBONE_KEYS = {
     "vocabulary_size": ("vocab_size", 30522),
     "num_layers": ("num_hidden_layers", 12),
     "num_heads": ("num_attention_heads", 12),
@@ -27,7 +50,8 @@ _ARCHITECTURE = {
     "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
 }
-_ACTIVATIONS = {
+# Theirs and ours. Where they have several names for one, the first is written.
+ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -80,14 +104,14 @@ def backbone_arguments(config: dict) -> dict:
     """
     arguments = {
         ours: value if config.get(key) is None else config[key]
-        for ours, (key, value) in _ARCHITECTURE.items()
+        for ours, (key, value) in BACKBONE_KEYS.items()
     }
     activation = arguments["hidden_activation"]
-    if activation not in _ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         raise ValueError(
-            f"The checkpoint has hidden_act={activation!r}. Supported: {sorted(_ACTIVATIONS)}."
+            f"The checkpoint has hidden_act={activation!r}. Supported: {sorted(ACTIVATIONS)}."
         )
-    return {**arguments, "hidden_activation": _ACTIVATIONS[activation]}
+    return {**arguments, "hidden_activation": ACTIVATIONS[activation]}
 
 
 def class_names(config: dict, num_classes: int) -> list[str] | None:
@@ -173,54 +197,38 @@ def read_tokenizer(folder: pathlib.Path, **switches) -> BertTokenizer:
 # === Weights ===
 
 
-class Rule(NamedTuple):
-    """One of our variables, the tensors it is made of, and the way between them."""
-
-    ours: str
-    theirs: tuple[str, ...]
-    read: Callable[..., np.ndarray]
-
-
-def _same(tensor):
-    return tensor
-
-
-def _transposed(tensor):
-    return tensor.T
-
-
 def _dense(ours: str, theirs: str) -> list[Rule]:
     return [
-        Rule(f"{ours}/kernel", (f"{theirs}.weight",), _transposed),
-        Rule(f"{ours}/bias", (f"{theirs}.bias",), _same),
+        transposed(f"{ours}/kernel", f"{theirs}.weight"),
+        same(f"{ours}/bias", f"{theirs}.bias"),
     ]
 
 
 def _layer_norm(ours: str, theirs: str) -> list[Rule]:
     return [
-        Rule(f"{ours}/gamma", (f"{theirs}.weight",), _same),
-        Rule(f"{ours}/beta", (f"{theirs}.bias",), _same),
+        same(f"{ours}/gamma", f"{theirs}.weight"),
+        same(f"{ours}/beta", f"{theirs}.bias"),
     ]
 
 
 def _query_key_value(ours: str, theirs: str, num_heads: int) -> list[Rule]:
-    def interleave(*tensors):
-        # Each (hidden, hidden) or (hidden,), outputs first; ours has a head's three together.
-        heads = [t.reshape(num_heads, -1, *t.shape[1:]) for t in tensors]
-        merged = np.stack(heads, axis=1)
-        return merged.reshape(-1, *tensors[0].shape[1:]).T
+    def read(*tensors):
+        return merge_heads([tensor.T for tensor in tensors], num_heads)
+
+    def write(value):
+        return tuple(part.T for part in split_heads(value, num_heads))
 
     parts = [f"{theirs}.{part}" for part in ("query", "key", "value")]
     return [
-        Rule(f"{ours}/kernel", tuple(f"{part}.weight" for part in parts), interleave),
-        Rule(f"{ours}/bias", tuple(f"{part}.bias" for part in parts), interleave),
+        Rule(f"{ours}/kernel", tuple(f"{part}.weight" for part in parts), read, write),
+        Rule(f"{ours}/bias", tuple(f"{part}.bias" for part in parts), read, write),
     ]
 
 
 def backbone_rules(num_layers: int, num_heads: int) -> list[Rule]:
     """Return the table of the encoder's variables and the tensors they are made of."""
     rules = [
-        Rule(f"embeddings/{ours}/embeddings", (f"embeddings.{theirs}.weight",), _same)
+        same(f"embeddings/{ours}/embeddings", f"embeddings.{theirs}.weight")
         for ours, theirs in (
             ("token_embedding", "word_embeddings"),
             ("segment_embedding", "token_type_embeddings"),
@@ -243,11 +251,12 @@ def backbone_rules(num_layers: int, num_heads: int) -> list[Rule]:
 
 POOLER_RULES = _dense("pooler", "pooler.dense")
 
+# A task's heads, by the names of its attributes.
 HEAD_RULES = {
     "masked_lm_head": [
         *_dense("masked_lm_head/dense", "cls.predictions.transform.dense"),
         *_layer_norm("masked_lm_head/layer_norm", "cls.predictions.transform.LayerNorm"),
-        Rule("masked_lm_head/bias", ("cls.predictions.bias",), _same),
+        same("masked_lm_head/bias", "cls.predictions.bias"),
     ],
     "next_sentence_head": _dense("next_sentence_head", "cls.seq_relationship"),
     "classifier_head": _dense("classifier_head", "classifier"),
@@ -339,40 +348,21 @@ def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
         )
 
 
-def assign(layer_variables: dict, rules: list[Rule], tensors: Tensors) -> list[str]:
-    """Give our variables the tensors' values, one at a time; return the names that were read.
-
-    Args:
-        layer_variables: variables by path.
-        rules: which tensors make which variable.
-        tensors: from `open_tensors`.
-
-    Raises:
-        ValueError: a tensor is missing or has another shape than its variable.
-    """
-    missing = [name for rule in rules for name in rule.theirs if name not in tensors]
-    if missing:
-        raise ValueError(
-            f"The checkpoint lacks {len(missing)} tensors of the model its config.json describes, "
-            f"the first {missing[0]!r}."
-        )
-    for rule in rules:
-        variable = layer_variables[rule.ours]
-        value = rule.read(*(tensors[name] for name in rule.theirs))
-        if value.shape != tuple(variable.shape):
-            raise ValueError(
-                f"The tensor {rule.theirs[0]!r} makes {rule.ours!r} of shape {value.shape}; "
-                f"expected {tuple(variable.shape)}. Do the weights belong to this config.json?"
-            )
-        variable.assign(value)
-    return [name for rule in rules for name in rule.theirs]
+# Three kinds of scores have the tensor name `classifier`; the checkpoint's class tells which.
+_CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
 
 
-# Whose classifier, by the name the checkpoint gives itself, scores something else than a text.
-_OTHER_CLASSIFIERS = ("ForTokenClassification", "ForMultipleChoice")
+def _has_classifier(config: dict, tensors: Tensors, model_class: type[keras.Model]) -> bool:
+    """Say whether the checkpoint has a `classifier` that scores what the model's scores."""
+    named = (config.get("architectures") or [""])[0]
+    ours = ARCHITECTURES[model_class.__name__].removeprefix("Bert")
+    is_another = named.endswith(_CLASSIFIERS) and not named.endswith(ours)
+    return "classifier.weight" in tensors and not is_another
 
 
-def has_part(config: dict, tensors: Tensors, variables: dict, part: str, rules: list[Rule]) -> bool:
+def has_part(
+    config: dict, tensors: Tensors, model: keras.Model, part: str, rules: list[Rule]
+) -> bool:
     """Say whether the checkpoint has a part of the model, of the size the model wants.
 
     Raises:
@@ -381,11 +371,11 @@ def has_part(config: dict, tensors: Tensors, variables: dict, part: str, rules: 
     if any(name not in tensors for rule in rules for name in rule.theirs):
         return False
     if part == "classifier_head":
-        architectures = config.get("architectures") or [""]
-        if architectures[0].endswith(_OTHER_CLASSIFIERS):
-            return False
-        size = tensors["classifier.weight"].shape[0]
-        return size == variables["classifier_head/bias"].shape[0]
+        size = tensors["classifier.bias"].shape[0]
+        return (
+            _has_classifier(config, tensors, type(model))
+            and size == model.classifier_head.bias.shape[0]
+        )
     decoder = "cls.predictions.decoder.weight"
     if part == "masked_lm_head" and decoder in tensors:
         table = tensors["embeddings.word_embeddings.weight"]
@@ -397,8 +387,10 @@ def has_part(config: dict, tensors: Tensors, variables: dict, part: str, rules: 
     return True
 
 
-def classifier_arguments(config: dict, tensors: Tensors, given: dict) -> dict:
-    """Return what a checkpoint's own classifier says of `BertTextClassifier`'s arguments.
+def classifier_arguments(
+    config: dict, tensors: Tensors, model_class: type[keras.Model], given: dict
+) -> dict:
+    """Return what a checkpoint's own classifier says of the arguments of `model_class`.
 
     `given` are the user's; where they ask for another number of classes the checkpoint's
     head is of no use, and nothing is said.
@@ -406,12 +398,11 @@ def classifier_arguments(config: dict, tensors: Tensors, given: dict) -> dict:
     Raises:
         ValueError: neither the checkpoint nor the user says how many classes there are.
     """
-    other = (config.get("architectures") or [""])[0].endswith(_OTHER_CLASSIFIERS)
     names = given.get("class_names")
     wanted = given.get("num_classes", len(names) if names else None)
     own = None
-    if "classifier.weight" in tensors and not other:
-        own = tensors["classifier.weight"].shape[0]
+    if _has_classifier(config, tensors, model_class):
+        own = tensors["classifier.bias"].shape[0]
     if wanted is None and own is None:
         raise ValueError("`num_classes` is needed: the checkpoint has no classifier of its own.")
     if own is None or wanted not in (None, own):
