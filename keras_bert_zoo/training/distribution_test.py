@@ -9,7 +9,8 @@ import pytest
 
 from keras_bert_zoo import models
 from keras_bert_zoo.training import adamw, distribution
-from keras_bert_zoo.training.distribution import LAYOUT, Distribution
+from keras_bert_zoo.training.global_batch import Distribution, part_of
+from keras_bert_zoo.training.jax_engine import LAYOUT
 
 BACKEND = keras.backend.backend()
 TASKS = [name for name in models.__all__ if name != "BertBackbone"]
@@ -48,6 +49,7 @@ def shared_out(monkeypatch):
         one = {"replicas": 1, "shards": 1, "shard": 0, "processes": 1, "process": 0}
         value = Distribution(**{**one, "reads_own_shard": False, **parts})
         monkeypatch.setattr(distribution, "_distribution", value)
+        return value
 
     return share_out
 
@@ -139,8 +141,8 @@ def dataset(rows, batch_size):
 def test_the_parts_together_are_the_batch_and_its_filling(shared_out, rows, filled):
     parts = []
     for shard in range(2):
-        shared_out(replicas=4, shards=2, shard=shard)
-        parts += list(distribution._own_part(dataset(rows, 16), 2, shard))
+        shares = shared_out(replicas=4, shards=2, shard=shard)
+        parts += list(part_of(dataset(rows, 16), shares, 2, shard))
     labels = np.concatenate([y.numpy() for _, y in parts])
     ids = np.concatenate([x["token_ids"].numpy() for x, _ in parts])
     assert [len(y) for _, y in parts] == [filled // 2] * 2
@@ -151,10 +153,19 @@ def test_the_parts_together_are_the_batch_and_its_filling(shared_out, rows, fill
 
 
 def test_a_shard_of_its_own_is_only_filled_up(shared_out):
-    shared_out(replicas=4, shards=2, shard=1, reads_own_shard=True)
-    ((x, y),) = distribution._own_part(dataset(3, 16), 2, 1)
+    shares = shared_out(replicas=4, shards=2, shard=1, reads_own_shard=True)
+    ((x, y),) = part_of(dataset(3, 16), shares, 2, 1)
     assert y.numpy().tolist() == [0, 1, 2, 0]
     assert x["padding_mask"].numpy().any(axis=1).tolist() == [True, True, True, False]
+
+
+def test_a_process_that_feeds_several_hosts_cuts_its_own_shard_for_them(shared_out):
+    # A TPU pod's, on TensorFlow.
+    shares = shared_out(replicas=4, reads_own_shard=True)
+    labels = [
+        y.numpy().tolist() for i in range(2) for _, y in part_of(dataset(6, 16), shares, 2, i)
+    ]
+    assert labels == [[0, 1, 2, 3], [4, 5, 0, 0]]
 
 
 @pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size", "mean_with_sample_weight"])
