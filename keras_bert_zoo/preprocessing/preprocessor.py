@@ -80,7 +80,7 @@ class BertPreprocessor:
         """
         columns = _columns(first, second, *more)
         inputs, _, _ = self.batch(columns, example_ids=_example_ids(columns))
-        return _to_backend(inputs)
+        return to_backend(inputs)
 
     def windows(self, first, second=None, stride: int = 128, first_length: int = 64) -> dict:
         """Return overlapping windows that show all of long texts (Devlin et al. 2018, SQuAD).
@@ -125,7 +125,7 @@ class BertPreprocessor:
             stride=int(stride),
             first_length=int(first_length),
         )
-        return _to_backend(rows)
+        return to_backend(rows)
 
     def dataset(
         self,
@@ -166,15 +166,17 @@ class BertPreprocessor:
         check_positive_int(batch_size=batch_size)
         made = batches(
             self,
-            text_columns(x),
-            y,
-            sample_weight,
+            *self.examples(x, y, sample_weight),
             batch_size=batch_size,
             shuffle=shuffle,
             seed=seed,
             epochs=epochs,
         )
         return made.map(keras.utils.pack_x_y_sample_weight)
+
+    def examples(self, x, y=None, sample_weight=None) -> tuple:
+        """Return (columns, y, sample_weight) with a row an example, which `batch` takes."""
+        return text_columns(x), y, sample_weight
 
     def batch(self, columns: tuple, y=None, sample_weight=None, *, example_ids, epoch=0) -> tuple:
         """Return (inputs, y, sample_weight) of one batch as TensorFlow tensors."""
@@ -271,7 +273,7 @@ class BertMaskedLMPreprocessor(BertPreprocessor):
             empty = tf.where(tf.reduce_sum(weights, axis=1) == 0)[:, 0].numpy().tolist()
             if empty:
                 raise ValueError(f"No piece of the text at index {empty[0]} can be masked.")
-        return _to_backend((inputs, labels, weights))
+        return to_backend((inputs, labels, weights))
 
     def batch(self, columns: tuple, y=None, sample_weight=None, *, example_ids, epoch=0) -> tuple:
         """Return (inputs, labels, weights) of one batch; an example's weight scales its labels'."""
@@ -329,7 +331,7 @@ def _example_ids(columns):
     return tf.range(tf.shape(columns[0])[0])
 
 
-def _to_backend(tensors):
+def to_backend(tensors):
     """Return TensorFlow tensors as the current backend's, unless a graph is being traced."""
     if not tf.executing_eagerly() or keras.backend.backend() == "tensorflow":
         return tensors
