@@ -13,7 +13,7 @@ import warnings
 import keras
 
 from keras_bert_zoo import models, preprocessing
-from keras_bert_zoo.checkpoints import huggingface
+from keras_bert_zoo.checkpoints import google, huggingface
 from keras_bert_zoo.checkpoints.rules import assign
 from keras_bert_zoo.models import preset_folder
 
@@ -27,6 +27,13 @@ TASKS = {
     "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor),
     "text_classifier": (models.BertTextClassifier, preprocessing.BertTextClassifierPreprocessor),
     "text_embedder": (models.BertTextEmbedder, preprocessing.BertTextEmbedderPreprocessor),
+}
+
+# Foreign formats: what knows a folder of each, in the order that they are tried, and the file
+# that reads them.
+FORMATS = {
+    "tf1": (google.is_checkpoint, google),
+    "transformers": (lambda folder: (folder / "config.json").exists(), huggingface),
 }
 
 _HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
@@ -86,8 +93,8 @@ def from_preset(
 
     Args:
         source: a name from `list_presets`; a folder that `save_to_preset` wrote; a folder
-            with a Hugging Face checkpoint; or `hf://owner/name`, with `@revision` if one
-            is meant.
+            with a Hugging Face checkpoint or one of the authors' TF1 checkpoints; or
+            `hf://owner/name`, with `@revision` if one is meant.
         task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"next_sentence"`,
             `"text_classifier"` or `"text_embedder"`.
         load_weights: False gives the architecture with new weights.
@@ -121,7 +128,7 @@ def from_preset(
     options = {"load_weights": load_weights, "dtype": dtype, "sequence_length": sequence_length}
     if preset_folder.is_preset(folder):
         return _from_zoo_folder(folder, task, task_arguments, **options)
-    return _from_huggingface_folder(folder, card or {}, task, task_arguments, **options)
+    return _from_foreign_folder(folder, card or {}, task, task_arguments, **options)
 
 
 def load_tokenizer(source: str) -> preprocessing.BertTokenizer:
@@ -133,7 +140,7 @@ def load_tokenizer(source: str) -> preprocessing.BertTokenizer:
     card = None if pathlib.Path(source).is_dir() else find_card(str(source))
     folder = _resolve(str(source), card, load_weights=False)
     if not preset_folder.is_preset(folder):
-        return huggingface.read_tokenizer(folder, **(card or {}).get("tokenizer", {}))
+        return _foreign_format(folder).read_tokenizer(folder, **(card or {}).get("tokenizer", {}))
     tokenizer = preset_folder.read_tokenizer(folder)
     if tokenizer is None:
         raise ValueError(f"The preset {str(folder)!r} has no vocabulary.")
@@ -157,12 +164,18 @@ def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path
                 + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
                 + " `list_presets()` gives the names; a Hugging Face repository is hf://owner/name."
             )
-        if not (folder / "config.json").exists():
-            raise ValueError(
-                f"`source` {source!r} has no config.json: it is neither a preset of this package "
-                "nor a Hugging Face checkpoint."
-            )
     return folder
+
+
+def _foreign_format(folder):
+    """Return the file of `checkpoints` that reads the folder."""
+    for recognises, reader in FORMATS.values():
+        if recognises(folder):
+            return reader
+    raise ValueError(
+        f"{str(folder)!r} has no config.json and no {google.CONFIG_FILE}: it is neither a preset "
+        "of this package nor a checkpoint of another."
+    )
 
 
 def resolve_card(card: dict, load_weights: bool = True) -> pathlib.Path:
@@ -266,14 +279,15 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
     return model
 
 
-def _from_huggingface_folder(
+def _from_foreign_folder(
     folder, card, task, task_arguments, *, load_weights, dtype, sequence_length
 ):
     model_class, preprocessor_class = TASKS[task]
-    config = huggingface.read_config(folder)
-    backbone = models.BertBackbone(**huggingface.backbone_arguments(config), dtype=dtype)
+    reader = _foreign_format(folder)
+    config = reader.read_config(folder)
+    backbone = models.BertBackbone(**reader.backbone_arguments(config), dtype=dtype)
     if "preprocessor" not in task_arguments and (task != "backbone" or _has_vocabulary(folder)):
-        tokenizer = huggingface.read_tokenizer(folder, **card.get("tokenizer", {}))
+        tokenizer = reader.read_tokenizer(folder, **card.get("tokenizer", {}))
         length = sequence_length or backbone.max_sequence_length
         # The encoder's outputs are as long as its rows, so its rows are all of one length.
         buckets = [] if task == "backbone" else None
@@ -281,27 +295,27 @@ def _from_huggingface_folder(
         task_arguments = {**task_arguments, "preprocessor": preprocessor}
     if task == "text_embedder":
         stated = {key: card[key] for key in ("pooling", "normalize") if key in card}
-        stated = stated or huggingface.embedder_arguments(folder)
+        stated = stated or reader.embedder_arguments(folder)
         task_arguments = {**stated, **task_arguments}
     if not load_weights:
         return _make(model_class, backbone, task_arguments)
 
-    with huggingface.open_tensors(folder) as tensors:
+    with reader.open_tensors(folder) as tensors:
         if task == "text_classifier":
             task_arguments = {
-                **huggingface.classifier_arguments(config, tensors, model_class, task_arguments),
+                **reader.classifier_arguments(config, tensors, model_class, task_arguments),
                 **task_arguments,
             }
         model = _make(model_class, backbone, task_arguments)
         variables = {variable.path: variable for variable in model.variables}
         loaded = assign(
-            variables, huggingface.backbone_rules(backbone.num_layers, backbone.num_heads), tensors
+            variables, reader.backbone_rules(backbone.num_layers, backbone.num_heads), tensors
         )
-        parts = {"pooler": huggingface.POOLER_RULES}
-        parts.update({head: huggingface.HEAD_RULES[head] for head in getattr(model, "heads", ())})
+        parts = {"pooler": reader.POOLER_RULES}
+        parts.update({head: reader.HEAD_RULES.get(head) for head in getattr(model, "heads", ())})
         new = []
         for part, rules in parts.items():
-            if huggingface.has_part(config, tensors, model, part, rules):
+            if rules and reader.has_part(config, tensors, model, part, rules):
                 loaded += assign(variables, rules, tensors)
             elif part != "pooler" or getattr(model, "uses_pooler", True):
                 new.append(part)

@@ -4,8 +4,8 @@ A format is one ordered table of rules. Read from right to left it loads a check
 left to right it writes one, so the two can't drift apart.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -107,3 +107,41 @@ def their_tensors(
     for rule in rules:
         value = keras.ops.convert_to_numpy(variables[rule.ours].value)
         yield from zip(rule.theirs, rule.write(value), strict=True)
+
+
+def check_all_written(library: str, model: keras.Model, rules: Iterable[Rule]) -> None:
+    """Refuse to write a model that has weights of which no rule says what they are.
+
+    Raises:
+        ValueError: names the first of them.
+    """
+    left_over = sorted({weight.path for weight in model.weights} - {rule.ours for rule in rules})
+    if left_over:
+        raise ValueError(
+            f"{library} has no place for {len(left_over)} of the model's weights, which come of "
+            f"quantisation, LoRA or layers of your own. The first is {left_over[0]!r}."
+        )
+
+
+def check_expressible(library: str, choices: Iterable[tuple[str, Any, Collection]]) -> None:
+    """Refuse to write a model that a library would run otherwise than it is.
+
+    Args:
+        library: whose code will read the files.
+        choices: what of the model it is, how the model has it, and what the library has.
+
+    Raises:
+        ValueError: names every choice that the library lacks.
+
+    Example:
+        >>> check_expressible("KerasHub", [("causal", True, [False])])
+        Traceback (most recent call last):
+        ValueError: KerasHub can't run this model: causal is True, and it has only False.
+    """
+    reasons = [
+        f"{name} is {value!r}, and it has only {' or '.join(map(repr, supported))}"
+        for name, value, supported in choices
+        if value not in supported
+    ]
+    if reasons:
+        raise ValueError(f"{library} can't run this model: {'; '.join(reasons)}.")

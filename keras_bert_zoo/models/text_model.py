@@ -379,6 +379,38 @@ class TextModel:
             if distribution.is_first_process():
                 preset_folder.write(self, folder)
 
+    def export_to_tf1(self, folder: str) -> None:
+        """Write the model into `folder` as the BERT authors' TF1 code reads it.
+
+        The folder has `bert_config.json`, `bert_model.ckpt.*` and, with a preprocessor,
+        `vocab.txt`, as their releases have. Casing and class names have no place there:
+        `--do_lower_case` tells their programs. Weights are written in float32. The folder
+        appears whole or not at all; several processes all call it, and the first one writes.
+
+        Args:
+            folder: a path that is new, empty or that this method wrote.
+
+        Raises:
+            ValueError: their code can't compute what the model does, as with exact GELU;
+                or `folder` holds something else.
+
+        Example:
+            >>> import os, tempfile
+            >>> backbone = BertBackbone(
+            ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=4,
+            ...     intermediate_dim=8, hidden_activation="gelu_tanh")
+            >>> folder = os.path.join(tempfile.mkdtemp(), "exported")
+            >>> BertPretrainer(backbone).export_to_tf1(folder)
+            >>> sorted(os.listdir(folder))[:2]
+            ['bert_config.json', 'bert_model.ckpt.data-00000-of-00001']
+        """
+        # The formats know the models, and not the other way about.
+        from keras_bert_zoo.checkpoints import google
+
+        with distribution.saving(self._all_variables()):
+            if distribution.is_first_process():
+                google.write(self, folder)
+
     def export(self, filepath, format="tf_saved_model", *, pairs=False, **kwargs):
         """Export for serving, as `keras.Model.export` does; a SavedModel takes strings.
 
