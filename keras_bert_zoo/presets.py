@@ -140,6 +140,7 @@ def load_tokenizer(source: str) -> preprocessing.BertTokenizer:
     card = None if pathlib.Path(source).is_dir() else find_card(str(source))
     folder = _resolve(str(source), card, load_weights=False)
     if not preset_folder.is_preset(folder):
+        folder = huggingface.encoder_folder(folder)
         return _foreign_format(folder).read_tokenizer(folder, **(card or {}).get("tokenizer", {}))
     tokenizer = preset_folder.read_tokenizer(folder)
     if tokenizer is None:
@@ -283,19 +284,22 @@ def _from_foreign_folder(
     folder, card, task, task_arguments, *, load_weights, dtype, sequence_length
 ):
     model_class, preprocessor_class = TASKS[task]
+    pooled_folder, folder = folder, huggingface.encoder_folder(folder)
     reader = _foreign_format(folder)
     config = reader.read_config(folder)
     backbone = models.BertBackbone(**reader.backbone_arguments(config), dtype=dtype)
     if "preprocessor" not in task_arguments and (task != "backbone" or _has_vocabulary(folder)):
         tokenizer = reader.read_tokenizer(folder, **card.get("tokenizer", {}))
-        length = sequence_length or backbone.max_sequence_length
+        length = sequence_length or huggingface.sequence_length(
+            folder, backbone.max_sequence_length
+        )
         # The encoder's outputs are as long as its rows, so its rows are all of one length.
         buckets = [] if task == "backbone" else None
         preprocessor = preprocessor_class(tokenizer, length, buckets)
         task_arguments = {**task_arguments, "preprocessor": preprocessor}
     if task == "text_embedder":
         stated = {key: card[key] for key in ("pooling", "normalize") if key in card}
-        stated = stated or reader.embedder_arguments(folder)
+        stated = stated or reader.embedder_arguments(pooled_folder)
         task_arguments = {**stated, **task_arguments}
     if not load_weights:
         return _make(model_class, backbone, task_arguments)
@@ -354,6 +358,13 @@ def _report(folder, loaded, new, left_over):
         ", ".join(left_over) or "nothing",
     )
     _warn_new(folder, new)
+    layers = [name for name in left_over if "encoder" in name]
+    if layers:
+        warnings.warn(
+            f"The checkpoint {str(folder)!r} has more encoder layers than its configuration says: "
+            f"{len(layers)} tensors are not loaded, the first {layers[0]!r}.",
+            stacklevel=5,
+        )
 
 
 def _warn_new(folder, new):

@@ -4,8 +4,10 @@ The tables here are read both ways: this file loads by them, `huggingface_export
 """
 
 import contextlib
+import functools
 import json
 import pathlib
+import pickle
 import re
 from collections.abc import Callable, Iterator
 
@@ -60,6 +62,8 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
+# Poolings of sentence-transformers, by the ends of their keys, and ours.
+POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 # Keys that change what the model computes, with the one value this package computes.
 _SUPPORTED_ONLY = {
     "is_decoder": False,
@@ -124,27 +128,64 @@ def class_names(config: dict, num_classes: int) -> list[str] | None:
     return None if made_up else names
 
 
+def encoder_folder(folder: pathlib.Path) -> pathlib.Path:
+    """Return where the BERT is in a sentence-transformers folder; any other is its own."""
+    path = _modules(folder).get("Transformer", "")
+    return folder / path
+
+
 def embedder_arguments(folder: pathlib.Path) -> dict:
-    """Return `pooling` and `normalize` as a sentence-transformers folder states them, else {}."""
-    modules = _json(folder / "modules.json")
+    """Return `pooling` and `normalize` as a sentence-transformers folder states them, else {}.
+
+    Raises:
+        ValueError: the folder has a module or a pooling that is not supported.
+    """
+    modules = _modules(folder)
     if not modules:
         return {}
-    kinds = {module["type"].rsplit(".", 1)[-1]: folder / module["path"] for module in modules}
-    arguments = {"normalize": "Normalize" in kinds}
-    if "Pooling" in kinds:
-        chosen = [
-            key.removeprefix("pooling_mode_")
-            for key, value in _json(kinds["Pooling"] / "config.json").items()
-            if key.startswith("pooling_mode_") and value is True
-        ]
-        known = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
-        if len(chosen) != 1 or chosen[0] not in known:
-            raise ValueError(
-                f"The checkpoint in {str(folder)!r} pools by {chosen}. Supported: one of "
-                f"{sorted(known)}."
-            )
-        arguments["pooling"] = known[chosen[0]]
+    unknown = sorted(set(modules) - {"Transformer", "Pooling", "Normalize"})
+    if unknown:
+        raise ValueError(
+            f"The checkpoint in {str(folder)!r} has the modules {unknown}, which this package "
+            "does not compute."
+        )
+    arguments = {"normalize": "Normalize" in modules}
+    if "Pooling" in modules:
+        arguments["pooling"] = _pooling(folder, _json(folder / modules["Pooling"] / "config.json"))
     return arguments
+
+
+def _modules(folder):
+    """Return the paths of a sentence-transformers folder's modules by their kinds."""
+    modules = _json(folder / "modules.json") or []
+    return {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
+
+
+def _pooling(folder, settings):
+    # Since their version 6 by name, before that by a switch for each.
+    named = settings.get("pooling_mode", [])
+    chosen = [named] if isinstance(named, str) else list(named)
+    chosen += [
+        POOLINGS.get(key.removeprefix("pooling_mode_"), key)
+        for key, value in settings.items()
+        if key.startswith("pooling_mode_") and value is True
+    ]
+    if len(chosen) != 1 or chosen[0] not in POOLINGS.values():
+        raise ValueError(
+            f"The checkpoint in {str(folder)!r} pools by {chosen}. Supported: one of "
+            f"{sorted(POOLINGS.values())}."
+        )
+    return chosen[0]
+
+
+def sequence_length(folder: pathlib.Path, max_sequence_length: int) -> int:
+    """Return the most pieces of a text that the checkpoint is used with."""
+    stated = (
+        _json(folder / "sentence_bert_config.json").get("max_seq_length"),
+        _json(folder / "tokenizer_config.json").get("model_max_length"),
+    )
+    # Where nothing was stated, their tokenizers write a number like 1e30.
+    return int(min(length for length in (*stated, max_sequence_length) if length))
 
 
 # === Tokenizer ===
@@ -166,6 +207,7 @@ def read_tokenizer(folder: pathlib.Path, **switches) -> BertTokenizer:
         "lowercase": settings.get("do_lower_case"),
         "strip_accents": settings.get("strip_accents"),
         "split_on_cjk": settings.get("tokenize_chinese_chars", True),
+        "special_tokens_in_strings": settings.get("split_special_tokens") is False,
         "max_word_length": 100,
     }
     model = fast.get("model", {})
@@ -260,6 +302,7 @@ HEAD_RULES = {
     ],
     "next_sentence_head": _dense("next_sentence_head", "cls.seq_relationship"),
     "classifier_head": _dense("classifier_head", "classifier"),
+    "qa_outputs": _dense("qa_outputs", "qa_outputs"),
 }
 
 # Buffers, and copies of tensors that stand elsewhere under their own name.
@@ -283,26 +326,25 @@ def standard_name(name: str) -> str:
 class Tensors:
     """A folder's tensors by standard name, each read from disk when it is asked for."""
 
-    def __init__(self, files: dict[str, str], get: Callable[[str], np.ndarray]):
-        self._files = {standard_name(name): name for name in files}
-        self._get = get
+    def __init__(self, readers: dict[str, Callable[[], np.ndarray]]):
+        self._readers = {standard_name(name): read for name, read in readers.items()}
 
     def __contains__(self, name: str) -> bool:
         """Say whether the folder has the tensor."""
-        return name in self._files
+        return name in self._readers
 
     def __iter__(self) -> Iterator[str]:
         """Go through the names of the weights."""
-        return (name for name in self._files if not _NOT_WEIGHTS.fullmatch(name))
+        return (name for name in self._readers if not _NOT_WEIGHTS.fullmatch(name))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return one tensor."""
-        return self._get(self._files[name])
+        """Return one tensor in float32."""
+        return self._readers[name]().astype("float32", copy=False)
 
 
 @contextlib.contextmanager
 def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
-    """Open the folder's weights: safetensors, whole or in shards, or else a PyTorch `.bin`.
+    """Open the folder's weights: safetensors, or else a PyTorch `.bin`, whole or in shards.
 
     A `.bin` is a pickle. It is read by PyTorch's restricted reader, which makes tensors
     and nothing else.
@@ -310,42 +352,62 @@ def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
     Raises:
         ValueError: the folder has no weights this can read; the message says what to do.
     """
-    index = folder / "model.safetensors.index.json"
-    if index.exists() or (folder / "model.safetensors").exists():
-        from safetensors import SafetensorError, safe_open
+    for whole, open_file in _OPENERS.items():
+        index = folder / f"{whole}.index.json"
+        names = sorted(set(_json(index).get("weight_map", {whole: whole}).values()))
+        if not index.exists() and not (folder / whole).exists():
+            continue
+        readers = {}
+        for name in names:
+            if not (folder / name).exists():
+                raise ValueError(f"{str(folder)!r} lacks the file {name!r} that its index names.")
+            readers.update(open_file(folder / name))
+        yield Tensors(readers)
+        return
+    raise ValueError(
+        f"{str(folder)!r} has no weights: none of {', '.join(_OPENERS)}, whole or in shards."
+    )
 
-        with contextlib.ExitStack() as stack:
 
-            def open_file(name):
-                try:
-                    return stack.enter_context(safe_open(folder / name, framework="numpy"))
-                except SafetensorError as error:
-                    raise ValueError(
-                        f"{str(folder / name)!r} is damaged or cut short: {error}."
-                    ) from error
+def _open_safetensors(path):
+    """Return what reads each tensor of the file."""
+    # It teaches NumPy bfloat16.
+    import ml_dtypes  # noqa: F401
+    from safetensors import SafetensorError, safe_open
 
-            if index.exists():
-                files = _json(index)["weight_map"]
-                opened = {name: open_file(name) for name in sorted(set(files.values()))}
-            else:
-                opened = {"model.safetensors": open_file("model.safetensors")}
-                files = dict.fromkeys(opened["model.safetensors"].keys(), "model.safetensors")
-            yield Tensors(files, lambda name: opened[files[name]].get_tensor(name))
-    elif (folder / "pytorch_model.bin").exists():
-        try:
-            import torch
-        except ImportError as error:
-            raise ValueError(
-                f"{str(folder)!r} has its weights in pytorch_model.bin only; reading that needs "
-                "PyTorch. Install torch, or save the checkpoint as model.safetensors."
-            ) from error
-        state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        yield Tensors(state, lambda name: state[name].float().numpy())
-    else:
+    def read(name):
+        # Opened anew: an open file's pages stay in memory, a second copy of the weights.
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: functools.partial(read, name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{str(path)!r} is damaged or cut short: {error}.") from error
+
+
+def _open_pickle(path):
+    """Return what reads each tensor of the file."""
+    try:
+        import torch
+    except ImportError as error:
         raise ValueError(
-            f"{str(folder)!r} has no weights: none of model.safetensors, "
-            "model.safetensors.index.json and pytorch_model.bin."
-        )
+            f"{str(path)!r} is a PyTorch file; reading it needs PyTorch. Install torch, or save "
+            "the checkpoint as model.safetensors."
+        ) from error
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged, or holds something else than tensors, which could run "
+            f"any program: {str(error).splitlines()[0]}"
+        ) from error
+    return {name: lambda tensor=tensor: tensor.float().numpy() for name, tensor in state.items()}
+
+
+# The first of these files that a folder has is read.
+_OPENERS = {"model.safetensors": _open_safetensors, "pytorch_model.bin": _open_pickle}
 
 
 # Three kinds of scores have the tensor name `classifier`; the checkpoint's class tells which.
@@ -410,6 +472,8 @@ def classifier_arguments(
     arguments = {"num_classes": own, "class_names": class_names(config, own)}
     if config.get("problem_type") == "multi_label_classification":
         arguments["activation"] = "sigmoid"
+    if config.get("classifier_dropout") is not None:
+        arguments["dropout"] = config["classifier_dropout"]
     return arguments
 
 

@@ -379,6 +379,38 @@ class TextModel:
             if distribution.is_first_process():
                 preset_folder.write(self, folder)
 
+    def export_to_transformers(self, folder: str) -> None:
+        """Write the model into `folder` as Hugging Face's transformers loads it.
+
+        The folder has `config.json`, `model.safetensors` and, with a preprocessor, the
+        tokenizer's files; that of an embedder is one of sentence-transformers too. Their
+        classes give logits, whatever `activation` a classifier has here. Weights are
+        written in float32. The folder appears whole or not at all; several processes all
+        call it, and the first one writes.
+
+        Args:
+            folder: a path that is new, empty or that this method wrote.
+
+        Raises:
+            ValueError: transformers has no way to say what the model is, as with
+                `causal=True`; or `folder` holds something else.
+
+        Example:
+            >>> import os, tempfile
+            >>> backbone = BertBackbone(
+            ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=4, intermediate_dim=8)
+            >>> folder = os.path.join(tempfile.mkdtemp(), "exported")
+            >>> BertTextClassifier(backbone, num_classes=2).export_to_transformers(folder)
+            >>> sorted(os.listdir(folder))
+            ['config.json', 'model.safetensors']
+        """
+        # The formats know the models, and not the other way about.
+        from keras_bert_zoo.checkpoints import huggingface_export
+
+        with distribution.saving(self._all_variables()):
+            if distribution.is_first_process():
+                huggingface_export.write(self, folder)
+
     def export_to_tf1(self, folder: str) -> None:
         """Write the model into `folder` as the BERT authors' TF1 code reads it.
 
