@@ -4,6 +4,7 @@ from keras_bert_zoo.data.documents import read_documents
 from keras_bert_zoo.data.example_files import example_batches
 from keras_bert_zoo.data.next_sentence import next_sentence_examples
 from keras_bert_zoo.data.prepare import prepare_examples
+from keras_bert_zoo.data.squad import read_squad
 from keras_bert_zoo.data.tables import read_table
 from keras_bert_zoo.data.text_report import text_report
 from keras_bert_zoo.data.vocabulary import train_vocabulary
@@ -13,6 +14,7 @@ __all__ = [
     "next_sentence_examples",
     "prepare_examples",
     "read_documents",
+    "read_squad",
     "read_table",
     "text_report",
     "train_vocabulary",
