@@ -46,7 +46,8 @@ def save(folder: pathlib.Path, step: int, model: keras.Model, notes: dict, keep:
         if not distribution.is_first_process():
             return
         values = {
-            name: np.array(keras.ops.convert_to_numpy(variable.value))
+            # Its own `numpy`, which has a TensorFlow replica's copy too.
+            name: np.array(variable.numpy())
             for name, variable in _named(variables)
         }
     from safetensors.numpy import save as to_bytes
