@@ -9,6 +9,7 @@ from keras_bert_zoo.preprocessing.preprocessor import (
     BertTextClassifierPreprocessor,
     BertTextEmbedderPreprocessor,
 )
+from keras_bert_zoo.preprocessing.question_answering import BertQuestionAnswererPreprocessor
 from keras_bert_zoo.preprocessing.row_transforms import bucket_batches, pack_rows
 from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
 
@@ -17,6 +18,7 @@ __all__ = [
     "BertNextSentencePreprocessor",
     "BertPreprocessor",
     "BertPretrainerPreprocessor",
+    "BertQuestionAnswererPreprocessor",
     "BertTextClassifierPreprocessor",
     "BertTextEmbedderPreprocessor",
     "BertTokenizer",
