@@ -14,7 +14,7 @@ import keras
 
 from keras_bert_zoo import models, preprocessing
 from keras_bert_zoo.checkpoints import google, huggingface
-from keras_bert_zoo.checkpoints.rules import assign
+from keras_bert_zoo.checkpoints.rules import assign, build
 from keras_bert_zoo.models import preset_folder
 
 logger = logging.getLogger("keras_bert_zoo")
@@ -287,11 +287,12 @@ def _from_foreign_folder(
     pooled_folder, folder = folder, huggingface.encoder_folder(folder)
     reader = _foreign_format(folder)
     config = reader.read_config(folder)
-    backbone = models.BertBackbone(**reader.backbone_arguments(config), dtype=dtype)
+    arguments = reader.backbone_arguments(config)
+    make_backbone = functools.partial(models.BertBackbone, **arguments, dtype=dtype)
     if "preprocessor" not in task_arguments and (task != "backbone" or _has_vocabulary(folder)):
         tokenizer = reader.read_tokenizer(folder, **card.get("tokenizer", {}))
         length = sequence_length or huggingface.sequence_length(
-            folder, backbone.max_sequence_length
+            folder, arguments["max_sequence_length"]
         )
         # The encoder's outputs are as long as its rows, so its rows are all of one length.
         buckets = [] if task == "backbone" else None
@@ -302,7 +303,7 @@ def _from_foreign_folder(
         stated = stated or reader.embedder_arguments(pooled_folder)
         task_arguments = {**stated, **task_arguments}
     if not load_weights:
-        return _make(model_class, backbone, task_arguments)
+        return _make(model_class, make_backbone(), task_arguments)
 
     with reader.open_tensors(folder) as tensors:
         if task == "text_classifier":
@@ -310,19 +311,20 @@ def _from_foreign_folder(
                 **reader.classifier_arguments(config, tensors, model_class, task_arguments),
                 **task_arguments,
             }
+        rules = reader.backbone_rules(arguments["num_layers"], arguments["num_heads"])
+        has_pooler = all(name in tensors for rule in reader.POOLER_RULES for name in rule.theirs)
+        if has_pooler:
+            rules += reader.POOLER_RULES
+        backbone, loaded = build(make_backbone, rules, tensors)
         model = _make(model_class, backbone, task_arguments)
         variables = {variable.path: variable for variable in model.variables}
-        loaded = assign(
-            variables, reader.backbone_rules(backbone.num_layers, backbone.num_heads), tensors
-        )
-        parts = {"pooler": reader.POOLER_RULES}
-        parts.update({head: reader.HEAD_RULES.get(head) for head in getattr(model, "heads", ())})
-        new = []
-        for part, rules in parts.items():
-            if rules and reader.has_part(config, tensors, model, part, rules):
+        new = [] if has_pooler or not getattr(model, "uses_pooler", True) else ["pooler"]
+        for head in getattr(model, "heads", ()):
+            rules = reader.HEAD_RULES.get(head)
+            if rules and reader.has_part(config, tensors, model, head, rules):
                 loaded += assign(variables, rules, tensors)
-            elif part != "pooler" or getattr(model, "uses_pooler", True):
-                new.append(part)
+            else:
+                new.append(head)
         left_over = sorted(set(tensors) - set(loaded))
     _report(folder, loaded, new, left_over)
     return model

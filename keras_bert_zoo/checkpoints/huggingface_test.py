@@ -134,6 +134,22 @@ def test_classifier_is_loaded_with_its_class_names(tmp_path):
     assert classifier.class_names == ["good", "bad", "neither"]
 
 
+def test_question_answerer_is_loaded_and_exported(tmp_path):
+    theirs = make(tmp_path / "theirs", "BertForQuestionAnswering")
+    inputs = model_inputs()
+    expected = their_outputs(theirs, inputs)
+    answerer = zoo.from_preset(tmp_path / "theirs", "question_answerer")
+    found = answerer(inputs)
+    real = inputs["padding_mask"] == 1
+    for name in ("start", "end"):
+        logits = expected[f"{name}_logits"].numpy()
+        np.testing.assert_allclose(numpy(found[name])[real], logits[real], atol=1e-5)
+    answerer.export_to_transformers(tmp_path / "ours")
+    again = transformers.BertForQuestionAnswering.from_pretrained(tmp_path / "ours").eval()
+    for name, logits in their_outputs(again, inputs).items():
+        np.testing.assert_array_equal(logits.numpy(), expected[name].numpy())
+
+
 def test_classifier_of_another_size_is_new_and_said_to_be(tmp_path):
     make(tmp_path, "BertForSequenceClassification", num_labels=3)
     with pytest.warns(UserWarning, match="no classifier_head"):
@@ -268,7 +284,32 @@ def test_no_pooler_is_said(tmp_path):
     make(tmp_path)
     rename_tensors(tmp_path, lambda name: None if name.startswith("pooler") else name)
     with pytest.warns(UserWarning, match="no pooler"):
-        zoo.from_preset(tmp_path)
+        backbone = zoo.from_preset(tmp_path)
+    kernel = numpy(backbone.pooler.kernel)
+    # Drawn as ever, at twice the standard deviation 0.02 at most.
+    assert 0 < np.abs(kernel).max() <= 0.04 + 1e-6
+
+
+def test_a_loaded_model_is_trained_as_any_other(tmp_path):
+    make(tmp_path, "BertForNextSentencePrediction")
+    model = zoo.from_preset(tmp_path, "next_sentence")
+    fresh = zoo.models.BertNextSentence(zoo.from_preset(tmp_path, load_weights=False))
+    paths = [[weight.path for weight in m.trainable_weights] for m in (model, fresh)]
+    assert paths[0] == paths[1]
+    if keras.backend.backend() == "torch":
+        ours, theirs = (
+            sorted(name for name, _ in m.named_parameters() if "seed" not in name)
+            for m in (model, fresh)
+        )
+        assert ours == theirs
+    before = [numpy(weight).copy() for weight in model.trainable_weights]
+    model.train_on_batch(model_inputs(), np.array([0, 1, 1]))
+    # The keys' bias alone can't change anything.
+    changed = [
+        (numpy(weight) != value).any()
+        for weight, value in zip(model.trainable_weights, before, strict=True)
+    ]
+    assert all(changed)
 
 
 @pytest.mark.parametrize(

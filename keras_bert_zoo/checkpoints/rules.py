@@ -4,6 +4,7 @@ A format is one ordered table of rules. Read from right to left it loads a check
 left to right it writes one, so the two can't drift apart.
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -81,6 +82,59 @@ def assign(
         ValueError: a tensor is missing or has another shape than its variable.
     """
     rules = list(rules)
+    names = _names(rules, tensors)
+    for rule in rules:
+        variable = variables[rule.ours]
+        variable.assign(_value(rule, tensors, variable.shape))
+    return names
+
+
+def build(
+    make: Callable[[], keras.Model], rules: Iterable[Rule], tensors: Mapping[str, np.ndarray]
+) -> tuple[keras.Model, list[str]]:
+    """Make a model whose variables begin with the tensors' values; return it and the names read.
+
+    A variable comes into being when its tensors are read, so that memory holds one copy of
+    the weights and one tensor more. A variable without a rule begins as it always does.
+
+    Args:
+        make: makes the model.
+        rules, tensors: as `assign` takes them.
+
+    Raises:
+        ValueError: as in `assign`.
+    """
+    rules = list(rules)
+    names = _names(rules, tensors)
+    errors = []
+
+    def initial_value(rule, shape, dtype):
+        try:
+            # A copy in the usual order of memory, whatever the rule made of their tensors.
+            value = np.array(_value(rule, tensors, shape), order="C")
+            return keras.ops.convert_to_tensor(value, dtype)
+        except Exception as error:
+            # Raised later: Keras must come to the end of its list.
+            errors.append(error)
+            return keras.ops.zeros(shape, dtype)
+
+    # In this scope Keras gives variables their values at the end.
+    with keras.StatelessScope():
+        model = make()
+        variables = {variable.path: variable for variable in model.variables}
+        for rule in rules:
+            variables[rule.ours]._initializer = functools.partial(initial_value, rule)
+    if errors:
+        raise errors[0]
+    if keras.backend.backend() == "torch":
+        # A layer that was built in the scope has not told PyTorch of its parameters.
+        for layer in model._flatten_layers():
+            layer._track_variables()
+    return model, names
+
+
+def _names(rules, tensors):
+    """Return the names of all tensors that the rules read."""
     names = [name for rule in rules for name in rule.theirs]
     missing = [name for name in names if name not in tensors]
     if missing:
@@ -88,16 +142,17 @@ def assign(
             f"The checkpoint lacks {len(missing)} tensors of the model its config describes, "
             f"the first {missing[0]!r}."
         )
-    for rule in rules:
-        variable = variables[rule.ours]
-        value = rule.read(*(tensors[name] for name in rule.theirs))
-        if value.shape != tuple(variable.shape):
-            raise ValueError(
-                f"The tensor {rule.theirs[0]!r} makes {rule.ours!r} of shape {value.shape}; "
-                f"expected {tuple(variable.shape)}. Do the weights belong to this config?"
-            )
-        variable.assign(value)
     return names
+
+
+def _value(rule, tensors, shape):
+    value = rule.read(*(tensors[name] for name in rule.theirs))
+    if value.shape != tuple(shape):
+        raise ValueError(
+            f"The tensor {rule.theirs[0]!r} makes {rule.ours!r} of shape {value.shape}; "
+            f"expected {tuple(shape)}. Do the weights belong to this config?"
+        )
+    return value
 
 
 def their_tensors(
