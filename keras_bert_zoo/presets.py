@@ -1,5 +1,6 @@
 """Names to models: `list_presets` and `from_preset`. The only file that touches the network."""
 
+import contextlib
 import difflib
 import functools
 import hashlib
@@ -8,12 +9,13 @@ import importlib.util
 import json
 import logging
 import pathlib
+import re
 import warnings
 
 import keras
 
 from keras_bert_zoo import models, preprocessing
-from keras_bert_zoo.checkpoints import google, huggingface
+from keras_bert_zoo.checkpoints import google, huggingface, keras_hub
 from keras_bert_zoo.checkpoints.rules import assign, build
 from keras_bert_zoo.models import preset_folder
 
@@ -33,10 +35,11 @@ TASKS = {
 # that reads them.
 FORMATS = {
     "tf1": (google.is_checkpoint, google),
+    "keras_hub": (keras_hub.is_preset, keras_hub),
     "transformers": (lambda folder: (folder / "config.json").exists(), huggingface),
 }
 
-_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors", "*.weights.h5"]
 
 
 # === Cards ===
@@ -93,8 +96,10 @@ def from_preset(
 
     Args:
         source: a name from `list_presets`; a folder that `save_to_preset` wrote; a folder
-            with a Hugging Face checkpoint or one of the authors' TF1 checkpoints; or
-            `hf://owner/name`, with `@revision` if one is meant.
+            with a Hugging Face checkpoint, one of the authors' TF1 checkpoints or a KerasHub
+            preset; `hf://owner/name`, with `@revision` if one is meant;
+            `kaggle://owner/model/keras/variation`, with `/version` if one is meant; or a name
+            of KerasHub's, as `keras_hub://name` where `list_presets` has the name too.
         task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"next_sentence"`,
             `"text_classifier"` or `"text_embedder"`.
         load_weights: False gives the architecture with new weights.
@@ -155,6 +160,8 @@ def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path
     elif source.startswith("hf://"):
         repo, _, revision = source.removeprefix("hf://").partition("@")
         folder = _download(repo, revision or None, load_weights)
+    elif source.startswith(("kaggle://", "keras_hub://")) or _is_keras_hub_name(source):
+        folder = _download_from_kaggle(source, load_weights)
     else:
         folder = pathlib.Path(source)
         if not folder.is_dir():
@@ -163,7 +170,8 @@ def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path
             raise ValueError(
                 f"`source` {source!r} is neither a preset's name nor a folder."
                 + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
-                + " `list_presets()` gives the names; a Hugging Face repository is hf://owner/name."
+                + " `list_presets()` gives the names; a Hugging Face repository is "
+                "hf://owner/name, a preset of KerasHub keras_hub://name."
             )
     return folder
 
@@ -214,7 +222,7 @@ def _download(repo, revision, load_weights):
     import huggingface_hub
     from huggingface_hub import errors
 
-    patterns = _HUB_FILES if load_weights else [p for p in _HUB_FILES if "safetensors" not in p]
+    patterns = _HUB_FILES if load_weights else _HUB_FILES[:2]
     try:
         folder = huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
     except errors.GatedRepoError as error:
@@ -235,6 +243,65 @@ def _download(repo, revision, load_weights):
             "Connect once to download it, or load a folder."
         ) from error
     return pathlib.Path(folder)
+
+
+def _is_keras_hub_name(source):
+    """Say whether a source that may be a mistyped name is one of KerasHub's presets."""
+    if pathlib.Path(source).is_dir() or not re.fullmatch(r"[\w.]+", source):
+        return False
+    if importlib.util.find_spec("keras_hub") is None:
+        return False
+    return keras_hub.kaggle_handle(source) is not None
+
+
+def _download_from_kaggle(source, load_weights):
+    """Return a local folder with the files of `kaggle://handle`, or of a KerasHub preset's name."""
+    scheme, _, name = source.rpartition("://")
+    handle = name if scheme == "kaggle" else keras_hub.kaggle_handle(name)
+    if handle is None:
+        raise ValueError(f"KerasHub has no BERT preset {name!r}.")
+    try:
+        import kagglehub
+        from kagglehub.exceptions import KaggleApiHTTPError
+    except ImportError as error:
+        raise ImportError(
+            f"{source!r} is on Kaggle; a download needs kagglehub: `pip install kagglehub`."
+        ) from error
+
+    def download(*name):
+        try:
+            return pathlib.Path(kagglehub.model_download(handle, *name))
+        except KaggleApiHTTPError as error:
+            if error.response.status_code == 404:
+                raise FileNotFoundError(f"Kaggle has no model {handle!r}.") from error
+            raise
+
+    try:
+        if load_weights:
+            return download()
+        folder = download("config.json").parent
+        for name in keras_hub.SMALL_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                download(name)
+        return folder
+    except FileNotFoundError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(
+            f"`source` must be kaggle://owner/model/keras/variation[/version]. {error}"
+        ) from error
+    except KaggleApiHTTPError as error:
+        if error.response.status_code in (401, 403):
+            raise ValueError(
+                f"The Kaggle model {handle!r} is gated. Ask for access on its page, then log in "
+                "with `kagglehub.login()`."
+            ) from error
+        raise ConnectionError(f"Kaggle did not give {handle!r}: {error}") from error
+    except OSError as error:
+        raise ConnectionError(
+            f"{handle!r} is not in the local cache and Kaggle could not be reached. Connect once "
+            "to download it, or load a folder."
+        ) from error
 
 
 def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, sequence_length):
@@ -291,7 +358,7 @@ def _from_foreign_folder(
     make_backbone = functools.partial(models.BertBackbone, **arguments, dtype=dtype)
     if "preprocessor" not in task_arguments and (task != "backbone" or _has_vocabulary(folder)):
         tokenizer = reader.read_tokenizer(folder, **card.get("tokenizer", {}))
-        length = sequence_length or huggingface.sequence_length(
+        length = sequence_length or reader.sequence_length(
             folder, arguments["max_sequence_length"]
         )
         # The encoder's outputs are as long as its rows, so its rows are all of one length.

@@ -10,13 +10,14 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import keras
 import numpy as np
 
 from keras_bert_zoo.checkpoints.rules import (
     Rule,
+    Tensors,
     check_all_written,
     check_expressible,
     merge_heads,
@@ -107,6 +108,11 @@ def backbone_arguments(config: dict) -> dict:
         )
     arguments["hidden_activation"] = _ACTIVATIONS[activation]
     return {**arguments, "layer_norm_epsilon": _EPSILON}
+
+
+def sequence_length(folder: pathlib.Path, max_sequence_length: int) -> int:
+    """Return `max_sequence_length`: their checkpoints say nothing of the length of texts."""
+    return max_sequence_length
 
 
 def read_tokenizer(folder: pathlib.Path, **switches) -> BertTokenizer:
@@ -205,56 +211,39 @@ HEAD_RULES = {
 _OPTIMIZER = re.compile(r"global_step|beta[12]_power|.*/(adam_[mv]|Adam(_1)?|LAMB(_1)?)")
 
 
-class Tensors(Mapping):
-    """A checkpoint's weights by name, each read from disk when it is asked for."""
-
-    def __init__(self, prefix: pathlib.Path):
-        self._prefix = prefix
-        with self._errors():
-            self._reader = tf.train.load_checkpoint(str(prefix))
-            stored = list(self._reader.get_variable_to_shape_map())
-        self._names = {name for name in stored if not _OPTIMIZER.fullmatch(name)}
-        self.num_skipped = len(stored) - len(self._names)
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """Return the number of weights."""
-        return len(self._names)
-
-    def __contains__(self, name: str) -> bool:
-        """Say whether the checkpoint has the tensor, without reading it."""
-        return name in self._names
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Return one tensor."""
-        with self._errors():
-            return self._reader.get_tensor(name)
-
-    @contextlib.contextmanager
-    def _errors(self):
-        try:
-            yield
-        # TensorFlow does not translate all that its reader raises.
-        except (tf.errors.OpError, IndexError, RuntimeError) as error:
-            raise ValueError(
-                f"The checkpoint {str(self._prefix)!r} is damaged or cut short: {error}"
-            ) from error
-
-
 @contextlib.contextmanager
 def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
     """Open the folder's weights, the optimiser's slots left out and counted in the log.
 
     Raises:
-        ValueError: the folder has no checkpoint, or several and no word on which is meant.
+        ValueError: the folder has no checkpoint, or several and no word on which is meant;
+            or its files are damaged.
     """
-    tensors = Tensors(_prefix(folder))
-    if tensors.num_skipped:
-        logger.info("%s: skipped %d tensors of the optimiser.", folder, tensors.num_skipped)
+    prefix = _prefix(folder)
+    with _reading(prefix):
+        reader = tf.train.load_checkpoint(str(prefix))
+        stored = list(reader.get_variable_to_shape_map())
+
+    def get(name):
+        with _reading(prefix):
+            return reader.get_tensor(name)
+
+    tensors = Tensors((name for name in stored if not _OPTIMIZER.fullmatch(name)), get)
+    if len(tensors) < len(stored):
+        num_skipped = len(stored) - len(tensors)
+        logger.info("%s: skipped %d tensors of the optimiser.", folder, num_skipped)
     yield tensors
+
+
+@contextlib.contextmanager
+def _reading(prefix):
+    try:
+        yield
+    # TensorFlow does not translate all that its reader raises.
+    except (tf.errors.OpError, IndexError, RuntimeError) as error:
+        raise ValueError(
+            f"The checkpoint {str(prefix)!r} is damaged or cut short: {error}"
+        ) from error
 
 
 def _prefix(folder):

@@ -66,6 +66,42 @@ def split_heads(value: np.ndarray, num_heads: int) -> list[np.ndarray]:
     return [heads[..., i, :].reshape(*value.shape[:-1], -1) for i in range(3)]
 
 
+class Tensors(Mapping):
+    """A checkpoint's tensors by name, each read from disk when it is asked for.
+
+    Args:
+        names: of the tensors there are.
+        get: returns one of them.
+
+    Example:
+        >>> tensors = Tensors(["bias"], lambda name: np.zeros(2))
+        >>> "bias" in tensors, tensors["bias"].shape
+        (True, (2,))
+    """
+
+    def __init__(self, names: Iterable[str], get: Callable[[str], np.ndarray]):
+        self._names = frozenset(names)
+        self._get = get
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return how many tensors there are."""
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is the tensor, without reading it."""
+        return name in self._names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Read one tensor."""
+        if name not in self._names:
+            raise KeyError(name)
+        return self._get(name)
+
+
 def assign(
     variables: Mapping[str, keras.Variable],
     rules: Iterable[Rule],

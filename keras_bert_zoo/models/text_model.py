@@ -443,6 +443,37 @@ class TextModel:
             if distribution.is_first_process():
                 google.write(self, folder)
 
+    def export_to_keras_hub(self, folder: str) -> None:
+        """Write the model into `folder` as a preset that KerasHub's class of its name loads.
+
+        KerasHub must be installed. Its BERT runs tanh GELU and an epsilon of 1e-12 only; class
+        names have no place in its presets, and its own tokenizer cuts some texts into other
+        pieces than the authors'. Weights are written in float32. The folder appears whole or
+        not at all; several processes all call it, and the first one writes.
+
+        Args:
+            folder: a path that is new, empty or that this method wrote.
+
+        Raises:
+            ValueError: KerasHub can't compute what the model does, as with exact GELU; or
+                `folder` holds something else.
+            ImportError: KerasHub is not installed.
+
+        Example:
+            >>> import os, tempfile
+            >>> backbone = BertBackbone(
+            ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=4,
+            ...     intermediate_dim=8, hidden_activation="gelu_tanh", causal=True)
+            >>> backbone.export_to_keras_hub(os.path.join(tempfile.mkdtemp(), "exported"))
+            Traceback (most recent call last):
+            ValueError: KerasHub can't run this model: causal is True, and it has only False.
+        """
+        from keras_bert_zoo.checkpoints import keras_hub
+
+        with distribution.saving(self._all_variables()):
+            if distribution.is_first_process():
+                keras_hub.write(self, folder)
+
     def export(self, filepath, format="tf_saved_model", *, pairs=False, **kwargs):
         """Export for serving, as `keras.Model.export` does; a SavedModel takes strings.
 
