@@ -96,7 +96,7 @@ def distribute(
         _distribution = None
         engine.end()
     if strategy is not None:
-        parts = engine.STRATEGIES[strategy](model_devices)
+        parts = engine.begin(strategy, model_devices)
         _distribution = Distribution(**parts, reads_own_shard=reads_own_shard)
     return _distribution
 

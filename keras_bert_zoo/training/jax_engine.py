@@ -42,44 +42,14 @@ def layout_map(mesh: keras.distribution.DeviceMesh) -> keras.distribution.Layout
 # === Begin and end ===
 
 
-def data(model_devices: int) -> dict[str, int]:
-    """Give each device the whole model."""
-    _find_processes()
-    return _begin(keras.distribution.DataParallel(auto_shard_dataset=False))
-
-
-def data_and_model(model_devices: int) -> dict[str, int]:
-    """Split the model over groups of `model_devices`."""
-    _find_processes()
-    devices = keras.distribution.list_devices()
-    if len(devices) % model_devices:
-        raise ValueError(
-            f"`model_devices` must divide the number of devices, {len(devices)}. "
-            f"Received: {model_devices}."
-        )
-    shape = (len(devices) // model_devices, model_devices)
-    mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"], devices)
-    return _begin(
-        keras.distribution.ModelParallel(
-            layout_map=layout_map(mesh), batch_dim_name="batch", auto_shard_dataset=False
-        )
-    )
-
-
-STRATEGIES = {"data": data, "data+model": data_and_model}
-
-
-def _find_processes():
+def begin(strategy: str, model_devices: int) -> dict[str, int]:
+    """Train on all devices; return how a batch is shared out over them."""
     import jax
 
     named = any(name.startswith("KERAS_DISTRIBUTION_") for name in os.environ)
     if named and not jax.distributed.is_initialized():
         keras.distribution.initialize()
-
-
-def _begin(engine):
-    import jax
-
+    engine = STRATEGIES[strategy](model_devices)
     keras.distribution.set_distribution(engine)
     return {
         "replicas": engine.num_model_replicas,
@@ -88,6 +58,27 @@ def _begin(engine):
         "processes": engine.num_processes,
         "process": jax.process_index(),
     }
+
+
+def _data(_):
+    return keras.distribution.DataParallel(auto_shard_dataset=False)
+
+
+def _data_and_model(model_devices):
+    devices = keras.distribution.list_devices()
+    if len(devices) % model_devices:
+        raise ValueError(
+            f"`model_devices` must divide the number of devices, {len(devices)}. "
+            f"Received: {model_devices}."
+        )
+    shape = (len(devices) // model_devices, model_devices)
+    mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"], devices)
+    return keras.distribution.ModelParallel(
+        layout_map=layout_map(mesh), batch_dim_name="batch", auto_shard_dataset=False
+    )
+
+
+STRATEGIES = {"data": _data, "data+model": _data_and_model}
 
 
 def end() -> None:

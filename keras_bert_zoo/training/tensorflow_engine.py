@@ -4,6 +4,7 @@ Keras runs its step in each replica, on a part of the batch, and adds up their g
 """
 
 import contextlib
+import functools
 import os
 
 import keras
@@ -15,39 +16,9 @@ from keras_bert_zoo.training.global_batch import Distribution, GlobalLoss, part_
 # === Begin and end ===
 
 
-def data(model_devices: int) -> dict[str, int]:
-    """Use the workers that `TF_CONFIG` names, else the devices of this machine."""
-    workers = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
-    strategy = multi_worker if len(workers.get("worker", [])) > 1 else mirrored
-    return strategy(model_devices)
-
-
-def mirrored(model_devices: int) -> dict[str, int]:
-    """Use all devices of this machine."""
-    # Without a GPU TensorFlow would take the first of several CPU devices alone.
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return _begin(tf.distribute.MirroredStrategy([device.name for device in devices]))
-
-
-def multi_worker(model_devices: int) -> dict[str, int]:
-    """Use the devices of the workers that `TF_CONFIG` names."""
-    return _begin(tf.distribute.MultiWorkerMirroredStrategy())
-
-
-def tpu(model_devices: int) -> dict[str, int]:
-    """Use the TPU called `TPU_NAME`, else this machine's."""
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-        os.environ.get("TPU_NAME", "local")
-    )
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    return _begin(tf.distribute.TPUStrategy(resolver))
-
-
-STRATEGIES = {"data": data, "mirrored": mirrored, "multi_worker": multi_worker, "tpu": tpu}
-
-
-def _begin(engine):
+def begin(strategy: str, model_devices: int) -> dict[str, int]:
+    """Train on all devices; return how a batch is shared out over them."""
+    engine = STRATEGIES[strategy]()
     tf.distribute.experimental_set_strategy(engine)
     # A TPU pod's hosts are fed by this one process.
     workers = isinstance(engine, tf.distribute.MultiWorkerMirroredStrategy)
@@ -61,6 +32,44 @@ def _begin(engine):
         "processes": processes,
         "process": process,
     }
+
+
+# An engine is made once in a process: a second one's messages would be taken for the first's.
+
+
+@functools.cache
+def _mirrored():
+    # Without a GPU TensorFlow would take the first of several CPU devices alone.
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+@functools.cache
+def _multi_worker():
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+@functools.cache
+def _tpu():
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+        os.environ.get("TPU_NAME", "local")
+    )
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _data():
+    workers = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
+    return _multi_worker() if len(workers.get("worker", [])) > 1 else _mirrored()
+
+
+STRATEGIES = {
+    "data": _data,
+    "mirrored": _mirrored,
+    "multi_worker": _multi_worker,
+    "tpu": _tpu,
+}
 
 
 def end() -> None:
@@ -112,24 +121,13 @@ def first_replicas_batch(iterator):
 
 
 def make_global(model, parts: Distribution) -> None:
-    """Make a compiled model's losses and gradients those of the global batch.
-
-    Raises:
-        ValueError: gradients are to be accumulated, and there is no place for replicas in a
-            condition.
-    """
+    """Make a compiled model's losses and gradients those of the global batch."""
     if model._compile_loss is not None:
         # Gradients are added up, those of a sum as they are.
         model._compile_loss = GlobalLoss(model._compile_loss, parts.replicas, _sum_over_replicas, 1)
     if model.optimizer is not None:
-        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        if optimizer.gradient_accumulation_steps and parts.replicas > 1:
-            raise ValueError(
-                "`gradient_accumulation_steps` must be None for several replicas on TensorFlow. "
-                f"Received: {optimizer.gradient_accumulation_steps} for {parts.replicas} "
-                "replicas. JAX and PyTorch accumulate on many devices."
-            )
-        _reduce_before_clipping(optimizer)
+        _reduce_first(model.optimizer)
+        _accumulate_together(getattr(model.optimizer, "inner_optimizer", model.optimizer))
 
 
 def _in_replica():
@@ -143,22 +141,66 @@ def _sum_over_replicas(value):
     return tf.distribute.get_replica_context().all_reduce("SUM", value)
 
 
-def _reduce_before_clipping(optimizer):
-    """Let an optimiser clip the global batch's gradient, not each replica's.
+def _reduce_first(optimizer):
+    """Let an optimiser clip the global batch's gradient, and look for NaN there.
 
-    Keras's clips first and sums over the replicas then. A lookup's gradient it would only
-    string together, row for row, and Adam would square each instead of their sum.
+    Keras's sums over the replicas last, and a lookup's gradient it would only string together,
+    row for row, so that Adam would square each instead of their sum.
     """
-    apply_gradients = optimizer._backend_apply_gradients
-    sum_over_replicas = optimizer._all_reduce_sum_gradients
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    apply, sum_over_replicas = optimizer.apply, inner._all_reduce_sum_gradients
 
-    def apply_sums(gradients, variables):
+    def apply_sums(gradients, variables=None):
         dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
         pairs = sum_over_replicas(list(zip(dense, variables, strict=True)))
-        apply_gradients([gradient for gradient, _ in pairs], variables)
+        apply([gradient for gradient, _ in pairs], variables)
 
-    optimizer._backend_apply_gradients = apply_sums
-    optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+    optimizer.apply = apply_sums
+    inner._all_reduce_sum_gradients = lambda pairs: pairs
+
+
+def _accumulate_together(optimizer):
+    """Let an optimiser accumulate gradients on several replicas.
+
+    Keras asks in each replica whether a step is due, and TensorFlow lets none meet the others
+    inside a condition. So they meet before it.
+    """
+    steps, apply_apart = optimizer.gradient_accumulation_steps, optimizer._backend_apply_gradients
+
+    def apply(gradients, variables):
+        if tf.__internal__.distribute.strategy_supports_no_merge_call():
+            apply_apart(gradients, variables)
+        else:
+            tf.distribute.get_replica_context().merge_call(meet, (gradients, variables))
+
+    def meet(strategy, gradients, variables):
+        def in_each(function):
+            strategy.extended.call_for_each_replica(function, (gradients, variables))
+
+        def take_step():
+            in_each(step)
+            optimizer._backend_reset_gradient_accumulators()
+
+        due = (optimizer._iterations + 1) % steps == 0
+        ops.cond(due, take_step, lambda: in_each(add))
+
+    def add(gradients, variables):
+        optimizer._backend_increment_gradient_accumulators(gradients, accumulators(variables))
+
+    def step(gradients, variables):
+        pairs = zip(gradients, accumulators(variables), strict=True)
+        means = optimizer._clip_gradients([(g + earlier) / steps for g, earlier in pairs])
+        optimizer._apply_weight_decay(variables)
+        optimizer._backend_update_step(means, variables, optimizer.learning_rate)
+
+    def accumulators(variables):
+        return [
+            optimizer._accumulated_gradients[optimizer._get_variable_index(variable)]
+            for variable in variables
+        ]
+
+    if steps:
+        optimizer._backend_apply_gradients = apply
 
 
 @contextlib.contextmanager

@@ -14,8 +14,11 @@ from keras_bert_zoo.training.global_batch import Distribution, GlobalLoss, part_
 # === Begin and end ===
 
 
-def data(model_devices: int) -> dict[str, int]:
-    """Join the processes that torchrun started."""
+STRATEGIES = ("data",)
+
+
+def begin(strategy: str, model_devices: int) -> dict[str, int]:
+    """Join the processes that torchrun started; return how a batch is shared out over them."""
     import torch
 
     missing = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") if name not in os.environ]
@@ -33,9 +36,6 @@ def data(model_devices: int) -> dict[str, int]:
         torch.distributed.init_process_group("nccl" if gpu else "gloo")
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     return {"replicas": world, "shards": world, "shard": rank, "processes": world, "process": rank}
-
-
-STRATEGIES = {"data": data}
 
 
 def end() -> None:
