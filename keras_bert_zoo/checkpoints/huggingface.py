@@ -188,6 +188,19 @@ def sequence_length(folder: pathlib.Path, max_sequence_length: int) -> int:
     return int(min(length for length in (*stated, max_sequence_length) if length))
 
 
+def stated_class(folder: pathlib.Path) -> str | None:
+    """Return the name of our class that the checkpoint says it is of, or None.
+
+    Example:
+        >>> stated_class(pathlib.Path("nowhere")) is None
+        True
+    """
+    if _modules(folder):
+        return "BertTextEmbedder"
+    named = (_json(folder / "config.json").get("architectures") or [None])[0]
+    return next((ours for ours, theirs in ARCHITECTURES.items() if theirs == named), None)
+
+
 # === Tokenizer ===
 
 
@@ -470,7 +483,8 @@ def classifier_arguments(
     if own is None or wanted not in (None, own):
         return {}
     arguments = {"num_classes": own, "class_names": class_names(config, own)}
-    if config.get("problem_type") == "multi_label_classification":
+    is_multi_label = config.get("problem_type") == "multi_label_classification"
+    if is_multi_label and model_class.__name__ == "BertTextClassifier":
         arguments["activation"] = "sigmoid"
     if config.get("classifier_dropout") is not None:
         arguments["dropout"] = config["classifier_dropout"]

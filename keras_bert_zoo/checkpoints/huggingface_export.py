@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -130,6 +131,8 @@ def _write_weights(path, model, rules):
         for name, tensor in their_tensors(variables, rules)
     }
     save_file(tensors, path, metadata={"format": "pt"})
+    # safetensors would have its file read by nobody else.
+    shutil.copymode(path.with_name("config.json"), path)
 
 
 # === Tokenizer ===

@@ -56,6 +56,11 @@ def check_free(folder: str | os.PathLike) -> pathlib.Path:
     return whole_folder.check_free(folder, is_preset, "a preset of this package")
 
 
+def class_name(folder: str | os.PathLike) -> str:
+    """Return the name of the class of the model in `folder`."""
+    return _checked_config(pathlib.Path(folder))["model"]["class_name"]
+
+
 def read_tokenizer(folder: str | os.PathLike):
     """Return the tokenizer of the preset in `folder`, or None where it has none."""
     folder = pathlib.Path(folder)
