@@ -38,6 +38,7 @@ batch_size = 8
 steps = {second}
 sequence_length = 24
 batch_size = 8
+packed = true
 
 [optimizer]
 learning_rate = 1e-3

@@ -91,8 +91,10 @@ def pack_rows(
     sequence_length: int,
     batch_size: int = 32,
     max_examples: int | None = None,
-    window: int = 1024,
+    window: int | None = 1024,
     *,
+    max_predictions: int | None = None,
+    initial_examples: int = 0,
     label_kinds: str | dict[str, str] | None = None,
     count: bool = False,
 ):
@@ -111,7 +113,12 @@ def pack_rows(
         sequence_length: positions of a row, an integer.
         batch_size: rows of a batch; the last may be smaller.
         max_examples: most examples of a row; None for a quarter of `sequence_length`.
-        window: examples that are looked at together.
+        window: examples that are looked at together; None for those of each batch of `dataset`.
+        max_predictions: most `mask_positions` of a row, and then their width in every batch.
+            None takes what comes.
+        initial_examples: examples of the first window, in the order of the rows, to pass over;
+            none of a row's examples is passed over alone. With as many as were seen, a run
+            that goes on gets the rows it would have had.
         label_kinds, count: as for `bucket_batches`.
 
     Returns:
@@ -120,13 +127,15 @@ def pack_rows(
         each of the row's examples begins. What had one entry an example, (batch, ...), has
         the shape (rows, max_examples, ...). Where there are labels there is a
         `sample_weight`, 0 on padding and filling. `mask_positions` count from the row's
-        start, and are as wide, like their labels, as the next of the default buckets.
+        start, and are as wide, like their labels, as `max_predictions` or else as the next of
+        the default buckets.
 
     Raises:
         TypeError: `dataset` is no data set.
         ValueError: an argument is out of range, the data set has other elements, or
             `label_kinds` is needed.
-        tf.errors.InvalidArgumentError: when it runs, if an example is too long.
+        tf.errors.InvalidArgumentError: when it runs, if an example is too long, or has more
+            than `max_predictions`.
 
     Example:
         >>> tokenizer = BertTokenizer(
@@ -151,21 +160,37 @@ def pack_rows(
         >>> float(model.optimizer.learning_rate)
         0.0
     """
-    check_positive_int(sequence_length=sequence_length, batch_size=batch_size, window=window)
     if max_examples is None:
         max_examples = default_max_examples(sequence_length)
-    check_positive_int(max_examples=max_examples)
+    limits = {"window": window, "max_predictions": max_predictions}
+    check_positive_int(
+        sequence_length=sequence_length,
+        batch_size=batch_size,
+        max_examples=max_examples,
+        **{name: limit for name, limit in limits.items() if limit is not None},
+    )
     kinds = _kinds(dataset, label_kinds, weighted=True)
     if "example_starts" in kinds[0]:
         raise ValueError("`dataset` must have one example a row. Received: rows packed already.")
+    if max_predictions is not None and "mask_positions" not in kinds[0]:
+        raise ValueError("`max_predictions` needs `mask_positions` in `dataset`. Received: none.")
     packed_kinds = ({**kinds[0], "example_starts": EXAMPLE}, *kinds[1:])
 
-    def pack(*examples):
-        lengths = tf.cast(examples[0]["token_ids"].row_lengths(), tf.int32)
-        order, counts = _best_fit_decreasing(lengths, sequence_length, max_examples)
+    def pack(number, examples):
+        sizes = [tf.cast(examples[0]["token_ids"].row_lengths(), tf.int32)]
+        capacities = [sequence_length]
+        if max_predictions is not None:
+            sizes.append(tf.cast(examples[0]["mask_positions"].row_lengths(), tf.int32))
+            capacities.append(max_predictions)
+        order, counts = _best_fit_decreasing(sizes, capacities, max_examples)
+        passed_over = tf.where(number == 0, tf.constant(initial_examples, tf.int64), 0)
+        is_left = tf.cumsum(counts) > passed_over
+        order = tf.boolean_mask(order, tf.repeat(is_left, counts))
+        counts = tf.boolean_mask(counts, is_left)
+        lengths = tf.gather(sizes[0], order)
         examples = tf.nest.map_structure(lambda part: tf.gather(part, order), examples)
         # Where each example begins in all that is laid out, less where its row does.
-        starts = tf.cumsum(tf.gather(lengths, order), exclusive=True)
+        starts = tf.cumsum(lengths, exclusive=True)
         starts -= tf.repeat(tf.gather(starts, tf.cumsum(counts, exclusive=True)), counts)
         inputs = examples[0]
         inputs["example_starts"] = starts
@@ -180,11 +205,39 @@ def pack_rows(
 
     def pad(*batch):
         widths = {POSITION: sequence_length, EXAMPLE: max_examples}
+        if max_predictions is not None:
+            widths[PREDICTION] = max_predictions
         return _padded(batch, packed_kinds, sequence_length, widths)
 
-    examples = _ragged_batches(dataset, kinds, sequence_length).rebatch(window)
-    rows = examples.map(pack, num_parallel_calls=tf.data.AUTOTUNE).rebatch(batch_size)
+    examples = _ragged_batches(dataset, kinds, sequence_length)
+    if window is not None:
+        examples = examples.rebatch(window)
+    rows = examples.enumerate().map(pack, num_parallel_calls=tf.data.AUTOTUNE).rebatch(batch_size)
     return _finished(rows.map(pad, num_parallel_calls=tf.data.AUTOTUNE), dataset, count)
+
+
+def full_batches(dataset, batch_size: int):
+    """Return batches of one shape, each filled up with rows of padding.
+
+    Args:
+        dataset: a `tf.data.Dataset` of ((inputs, labels, weights), ids), batches of at most
+            `batch_size` rows. The ids stay as they are.
+        batch_size: rows of a batch.
+
+    Returns:
+        The batches. What is added is 0, its weights too: it counts in no loss or metric that
+        is a weighted mean.
+    """
+
+    def fill(batch, ids):
+        def fill_rows(part):
+            missing = tf.concat([[batch_size - tf.shape(part)[0]], tf.shape(part)[1:]], 0)
+            filled = tf.concat([part, tf.zeros(missing, part.dtype)], 0)
+            return tf.ensure_shape(filled, [batch_size, *part.shape[1:]])
+
+        return tf.nest.map_structure(fill_rows, batch), ids
+
+    return dataset.map(fill, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def default_max_examples(sequence_length: int) -> int:
@@ -370,9 +423,9 @@ def _weights(y, sample_weight=None, *, kinds, mask):
 def _padded(batch, kinds, sequence_length, widths):
     """Return a batch dense, and without its tuple where it holds inputs alone.
 
-    `widths` has an entry for each kind that is ragged, but predictions.
+    `widths` has an entry for each kind that is ragged, but may leave out predictions.
     """
-    if "mask_positions" in batch[0]:
+    if "mask_positions" in batch[0] and PREDICTION not in widths:
         longest = tf.reduce_max(batch[0]["mask_positions"].row_lengths())
         widths = {**widths, PREDICTION: smallest_bucket(longest, bucket_lengths(sequence_length))}
 
@@ -388,31 +441,46 @@ def _padded(batch, kinds, sequence_length, widths):
 # === Rows of several examples ===
 
 
-def _best_fit_decreasing(lengths, capacity: int, max_examples: int) -> tuple:
+def _best_fit_decreasing(sizes: Sequence, capacities: Sequence[int], max_examples: int) -> tuple:
     """Return the examples in the order of the rows they go into, and each row's number of them.
 
-    Examples of one length are placed at once: the fullest row that has room for one takes
-    as many as it can, then the next, which is what best fit does with one after the other.
+    `sizes` are what the examples take up of each of a row's `capacities`: first lengths, which
+    decide what is longest and fullest. Examples of one length are placed at once: the fullest
+    row that has room for one takes as many as it can, then the next, which is what best fit
+    does with one after the other. Of the other sizes each counts as the largest of its length.
     """
-    count = tf.size(lengths)
-    descending = tf.argsort(lengths, direction="DESCENDING", stable=True)
-    sizes, _, numbers = tf.unique_with_counts(tf.gather(lengths, descending))
+    count = tf.size(sizes[0])
+    descending = tf.argsort(sizes[0], direction="DESCENDING", stable=True)
+    lengths, length_number, numbers = tf.unique_with_counts(tf.gather(sizes[0], descending))
+    steps = tf.size(lengths)
+    needs = [tf.math.segment_max(tf.gather(size, descending), length_number) for size in sizes]
+    # Each takes one of the places for examples besides.
+    needs = tf.stack([*needs, tf.ones_like(lengths)])
+    capacities = tf.constant([*capacities, max_examples])
+    most = tf.reduce_max(needs, axis=1)
+    message = "An example takes up more of a row than there is. Received, and the limits:"
+    fits = tf.debugging.Assert(tf.reduce_all(most <= capacities), [message, most, capacities])
+    with tf.control_dependencies([fits]):
+        needs = tf.identity(needs)
 
-    def place(step, rows, room, free, placed):
-        fullest = tf.argsort(room, stable=True)
-        rows, room, free = (tf.gather(x, fullest) for x in (rows, room, free))
-        fitting = tf.minimum(room // sizes[step], free)
+    def place(step, rows, room, placed):
+        need = needs[:, step]
+        fullest = tf.argsort(room[0], stable=True)
+        rows, room = tf.gather(rows, fullest), tf.gather(room, fullest, axis=1)
+        # What takes up nothing of a resource fits any number of times.
+        fitting = tf.reduce_min(
+            tf.where(need[:, None] > 0, room // tf.maximum(need, 1)[:, None], count), axis=0
+        )
         left = numbers[step] - tf.cumsum(fitting, exclusive=True)
         taken = tf.minimum(fitting, tf.maximum(left, 0))
         placed = placed.write(step, tf.repeat(rows, taken))
-        return step + 1, rows, room - taken * sizes[step], free - taken, placed
+        return step + 1, rows, room - taken * need[:, None], placed
 
-    steps = tf.size(sizes)
     placed = tf.TensorArray(tf.int32, steps, element_shape=[None], infer_shape=False)
     *_, placed = tf.while_loop(
         lambda step, *_: step < steps,
         place,
-        (0, tf.range(count), tf.fill([count], capacity), tf.fill([count], max_examples), placed),
+        (0, tf.range(count), tf.repeat(capacities[:, None], count, axis=1), placed),
     )
     row = placed.concat()
     # A row is called by its first example, its longest.

@@ -141,7 +141,8 @@ def test_examples_go_into_the_fullest_row_that_has_room(capacity, most):
             rows[min(fitting)[1]].append(example)
         else:
             rows.append([example])
-    order, counts = (x.numpy() for x in _best_fit_decreasing(tf.constant(lengths), capacity, most))
+    packed = _best_fit_decreasing([tf.constant(lengths)], [capacity], most)
+    order, counts = (x.numpy() for x in packed)
     found = np.split(order, np.cumsum(counts)[:-1])
     sizes = sorted(sorted(lengths[i] for i in row) for row in rows)
     assert sorted(sorted(lengths[i] for i in row) for row in found) == sizes
@@ -324,6 +325,22 @@ def test_masks_move_with_their_pieces(buckets):
     assert sorted(packed) == before
 
 
+def test_a_row_has_no_more_predictions_than_it_may():
+    dataset = BertMaskedLMPreprocessor(TOKENIZER, 32, mask_selection_rate=0.5).dataset(TEXTS)
+
+    def most(**arguments):
+        rows, found = 0, []
+        for inputs, y, weight in pack_rows(dataset, 64, 8, **arguments):
+            found += [len(masks) for masks in predictions_of(inputs, y, weight)]
+            rows += len(examples_of(inputs))
+            assert not arguments or inputs["mask_positions"].shape[1] == 20
+        return max(found), sum(found), rows
+
+    (high, predictions, rows), limited = most(), most(max_predictions=20)
+    assert high > 20 >= limited[0]
+    assert limited[1] == predictions and limited[2] > rows
+
+
 def test_predictions_are_few_shapes():
     dataset = BertMaskedLMPreprocessor(TOKENIZER, 32).dataset(TEXTS)
     widths = {x["mask_positions"].shape[1] for x, _, _ in bucket_batches(dataset, 32, 8)}
@@ -415,6 +432,23 @@ def test_batches_that_were_counted_are_as_many(transform):
         transform(dataset.repeat(), 32, count=True)
 
 
+def test_rows_after_some_examples_are_those_of_the_whole():
+    dataset = BertPreprocessor(TOKENIZER, 32).dataset(TEXTS, LABELS, batch_size=25)
+
+    def labels(dataset, **arguments):
+        packed = pack_rows(dataset, 48, 1, window=None, **arguments)
+        return [y[weight > 0].numpy().tolist() for _, y, weight in packed]
+
+    rows = labels(dataset)
+    # A window is a batch: none has examples of two.
+    ends = np.cumsum([len(row) for row in rows])
+    assert {25, 50, 60} <= set(ends.tolist())
+    for seen in (3, len(rows) - 2):
+        windows, left = divmod(int(ends[seen - 1]), 25)
+        assert left
+        assert labels(dataset.skip(windows), initial_examples=left) == rows[seen:]
+
+
 # === Padding ===
 
 
@@ -451,6 +485,17 @@ def test_wrong_data_sets_and_arguments_are_named(transform):
         transform(tf.data.Dataset.from_tensors(["a"]), 32)
     with pytest.raises(ValueError, match="batches"):
         transform(dataset.unbatch(), 32)
+
+
+def test_more_predictions_than_a_row_may_have_are_refused():
+    dataset = BertMaskedLMPreprocessor(TOKENIZER, 32).dataset(["w1 " * 30])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"more of a row.*\[32 5 1\] \[64 4 8\]"
+    ):
+        list(pack_rows(dataset, 64, max_examples=8, max_predictions=4))
+    _, dataset = classified()
+    with pytest.raises(ValueError, match="`max_predictions` needs `mask_positions`"):
+        pack_rows(dataset, 64, max_predictions=4)
 
 
 def test_packed_rows_are_not_packed_again():

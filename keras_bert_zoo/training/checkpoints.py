@@ -2,7 +2,8 @@
 
 A checkpoint is `step_<number>.safetensors`, the values of every variable, and
 `step_<number>.json`, which appears last and holds the first one's hash: a file that was cut
-short or has changed is noticed, and the checkpoint before it is used.
+short or has changed is noticed, and the checkpoint before it is used. Of several processes with
+data of their own, each but the first adds `step_<number>.shard_<its own>.json`, its notes.
 
 `keras.callbacks.OrbaxCheckpoint` would add writing in the background and from every host, at the
 price of JAX beside each backend; this is one small file that serves all three.
@@ -36,12 +37,17 @@ class Checkpoint(NamedTuple):
 def save(folder: pathlib.Path, step: int, model: keras.Model, notes: dict, keep: int) -> None:
     """Write the model's state at a step, then remove all but the newest `keep` checkpoints.
 
-    All processes call it, and the first one writes.
+    All processes call it, and the first one writes; where the data are shared out, each its
+    own notes.
 
     Raises:
         OSError: it could not be written, as on a full disk; older checkpoints stay.
     """
     variables = _variables(model)
+    name = f"step_{step:08d}"
+    shard, shards = distribution.data_shard()
+    if shard:
+        write_whole(_shard_file(folder, step, shard), json.dumps(notes).encode())
     with distribution.saving(variables):
         if not distribution.is_first_process():
             return
@@ -53,8 +59,8 @@ def save(folder: pathlib.Path, step: int, model: keras.Model, notes: dict, keep:
     from safetensors.numpy import save as to_bytes
 
     content = to_bytes(values)
-    facts = {"step": step, "sha256": hashlib.sha256(content).hexdigest(), "notes": notes}
-    name = f"step_{step:08d}"
+    digest = hashlib.sha256(content).hexdigest()
+    facts = {"step": step, "sha256": digest, "shards": shards, "notes": notes}
     try:
         write_whole(folder / f"{name}.safetensors", content)
         write_whole(folder / f"{name}.json", json.dumps(facts, indent=1).encode())
@@ -66,24 +72,31 @@ def save(folder: pathlib.Path, step: int, model: keras.Model, notes: dict, keep:
         ) from error
     for old in sorted(_steps(folder))[:-keep]:
         # The hash goes first: without it the rest is no checkpoint.
-        for suffix in ("json", "safetensors"):
-            (folder / f"step_{old:08d}.{suffix}").unlink(missing_ok=True)
+        (folder / f"step_{old:08d}.json").unlink()
+        for path in folder.glob(f"step_{old:08d}.*"):
+            path.unlink()
 
 
 def newest(folder: pathlib.Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, or None; each one that is not is warned of."""
     from safetensors.numpy import load
 
+    shard, _ = distribution.data_shard()
     for step in sorted(_steps(folder), reverse=True):
         name = f"step_{step:08d}"
         try:
             facts = json.loads((folder / f"{name}.json").read_text())
             content = (folder / f"{name}.safetensors").read_bytes()
             whole = hashlib.sha256(content).hexdigest() == facts["sha256"]
+            notes = [facts["notes"]] + [
+                json.loads(_shard_file(folder, step, other).read_text())
+                for other in range(1, facts["shards"])
+            ]
         except (OSError, ValueError, KeyError):
             whole = False
         if whole:
-            return Checkpoint(step, facts["notes"], load(content))
+            # On more processes than there were, the new ones have no notes of their own.
+            return Checkpoint(step, notes[shard if shard < len(notes) else 0], load(content))
         warnings.warn(
             f"The checkpoint of step {step} in {str(folder)!r} is damaged; an older one is used.",
             stacklevel=2,
@@ -107,6 +120,10 @@ def restore(model: keras.Model, checkpoint: Checkpoint) -> None:
         )
     for name, variable in variables.items():
         variable.assign(values[name])
+
+
+def _shard_file(folder, step, shard):
+    return folder / f"step_{step:08d}.shard_{shard}.json"
 
 
 def _steps(folder):

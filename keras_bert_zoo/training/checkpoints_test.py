@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_bert_zoo.models import BertBackbone, BertTextClassifier
-from keras_bert_zoo.training import adamw, checkpoints
+from keras_bert_zoo.training import adamw, checkpoints, distribution
 
 
 def make_model(hidden_dim=8):
@@ -101,6 +101,28 @@ def test_a_half_written_one_is_none(tmp_path):
     (tmp_path / ".step_00000002.json.part").write_text("{")
     (tmp_path / "step_00000002.safetensors").write_bytes(b"")
     assert checkpoints.newest(tmp_path).step == 1
+
+
+def test_processes_with_data_of_their_own_have_notes_of_their_own(tmp_path, monkeypatch):
+    model = make_model()
+
+    def be(shard, shards=2):
+        monkeypatch.setattr(distribution, "data_shard", lambda: (shard, shards))
+        monkeypatch.setattr(distribution, "is_first_process", lambda: shard == 0)
+
+    for step in (1, 2):
+        for shard in (1, 0):
+            be(shard)
+            checkpoints.save(tmp_path, step, model, {"examples": 10 * step + shard}, keep=1)
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"step_00000002"}
+    for shard in (0, 1):
+        be(shard)
+        assert checkpoints.newest(tmp_path).notes == {"examples": 20 + shard}
+    be(2, 3)
+    assert checkpoints.newest(tmp_path).notes == {"examples": 20}
+    (tmp_path / "step_00000002.shard_1.json").unlink()
+    with pytest.warns(UserWarning, match="damaged"):
+        assert checkpoints.newest(tmp_path) is None
 
 
 def test_a_full_disk_is_said_and_the_older_checkpoint_stays(tmp_path, monkeypatch):

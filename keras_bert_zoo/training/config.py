@@ -46,6 +46,9 @@ class Data:
     # As `read_documents` takes them.
     format: str = "auto"
     language: str = "en"
+    # What to do with bytes that are not UTF-8: "strict" refuses them, "replace" puts U+FFFD for
+    # them, which the tokenizer drops.
+    encoding_errors: str = "strict"
     # A vocab.txt; None trains one on the texts.
     vocabulary: str | None = None
     vocabulary_size: int = 8000
@@ -70,12 +73,15 @@ class Masking:
 class Phase:
     """`[[phases]]`: steps at one length, one phase after the other with the same optimiser."""
 
-    # The optimiser's, on `batch_size` examples each.
+    # The optimiser's, on `batch_size` rows each: examples, unless they are packed.
     steps: int
     sequence_length: int
     batch_size: int
     # A folder that `prepare` filled.
     examples: str | None = None
+    # As many examples to a row as it has room for, each by itself under attention: for short
+    # texts, where most of a row would be padding. The scores are still those of one to a row.
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,9 @@ class Progress:
     peak_flops: float | None = None
     # Whether log.jsonl has the ids of each step's examples.
     example_ids: bool = True
+    # Whether the run's folder `tensorboard` gets each step's losses, the learning rate and tokens
+    # per second as often as the screen, and the held-out scores.
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,7 @@ def make_config(content: Mapping) -> Config:
     for name, value, known in (
         ("precision", config.precision, PRECISIONS),
         ("optimizer.name", config.optimizer.name, ("adamw", "lamb")),
+        ("data.encoding_errors", config.data.encoding_errors, ("strict", "replace")),
     ):
         if value not in known:
             raise ValueError(f"`{name}` must be one of {list(known)}. Received: {value!r}.")

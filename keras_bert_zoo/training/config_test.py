@@ -76,6 +76,7 @@ def test_settings_stand_in_for_the_files(path):
         ("data.text=texts", TypeError, "`data.text` must be a list"),
         ("data.text=[1]", TypeError, "`data.text.0` must be a string"),
         ("optimizer.name=sgd", ValueError, "`optimizer.name` must be one of .*'sgd'"),
+        ("data.encoding_errors=ignore", ValueError, "`data.encoding_errors` must be one of"),
         ("precision=float64", ValueError, "`precision` must be one of"),
         ("seed=-1", ValueError, "`seed` must be at least 0"),
         ("checkpoints.keep=0", ValueError, "`checkpoints.keep` must be at least 1"),

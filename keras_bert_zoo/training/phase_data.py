@@ -1,7 +1,7 @@
 """What the phases of a run train and are scored on, from texts or from prepared examples.
 
-A batch is decided by the seed, the phase and its number alone, so a run that goes on asks for
-the batches from that number on.
+The order of the examples is decided by the seed and the phase alone, so a run that goes on asks
+for the batches after as many examples as it has seen.
 """
 
 import dataclasses
@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_bert_zoo.data import example_files
-from keras_bert_zoo.data.documents import find_files, read_documents
+from keras_bert_zoo.data.documents import (
+    detect_format,
+    find_files,
+    iterate_documents,
+    open_text,
+    sentences,
+)
 from keras_bert_zoo.data.next_sentence import next_sentence_examples
 from keras_bert_zoo.data.pretraining import split_documents, tokenize_documents
 from keras_bert_zoo.data.vocabulary import train_vocabulary
@@ -23,32 +29,42 @@ from keras_bert_zoo.preprocessing import (
 )
 from keras_bert_zoo.preprocessing import examples as records
 from keras_bert_zoo.preprocessing.dataset import batches, predict_from_before
+from keras_bert_zoo.preprocessing.row_transforms import full_batches, pack_rows
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.training import distribution
 from keras_bert_zoo.training.config import Config, Masking
+
+# Examples that are packed together, and epochs that no run gets to.
+_WINDOW = 1024
+_WITHOUT_END = 2**31
 
 
 class PhaseData(NamedTuple):
     """One phase's data.
 
-    `epoch_batches` is how many batches an epoch has; `train(epochs=, initial_epoch=,
-    initial_step=)` gives a data set of (batch, example ids); `held_out` is one of batches.
+    `train(initial_epoch=, initial_step=, initial_examples=)` gives a data set of (batch, example
+    ids) without an end. The steps of an epoch are what it takes of its `epoch_examples` at
+    once, `step_examples`; the batches of packed rows have another size. All are of one shape,
+    with `predictions` masked positions a row. `held_out` is a data set of batches, never packed.
     `counts` says how many examples there are. `pieces()` are the held-out texts' and `labels()`
     their pairs' labels, for the scores to be measured against.
     """
 
-    epoch_batches: int
+    epoch_examples: int
+    step_examples: int
     train: Callable[..., Any]
+    predictions: int
     held_out: Any
     counts: dict[str, int]
     pieces: Callable[[], Iterable[int]]
     labels: Callable[[], np.ndarray]
 
-    def batches_from(self, first: int, count: int):
-        """Return a data set of `count` (batch, example ids), from the number `first` on."""
-        epoch, step = divmod(first, self.epoch_batches)
-        epochs = -(-(first + count) // self.epoch_batches)
-        return self.train(epochs=epochs, initial_epoch=epoch, initial_step=step).take(count)
+    def batches_after(self, examples: int, count: int):
+        """Return a data set of `count` (batch, example ids), those after so many examples."""
+        epoch, left = divmod(examples, self.epoch_examples)
+        step, left = divmod(left, self.step_examples)
+        order = {"initial_epoch": epoch, "initial_step": step, "initial_examples": left}
+        return self.train(**order).take(count)
 
 
 class Source(NamedTuple):
@@ -71,7 +87,7 @@ def open_source(config: Config) -> Source:
 def _texts(config):
     data, seed = config.data, config.seed
     files = {str(path): sha256(path.read_bytes()) for path in find_files(data.text)}
-    documents = read_documents(data.text, data.language, format=data.format)
+    documents = _read_documents(data)
     train, held_out = split_documents(documents, config.evaluation.held_out, seed)
     vocabulary, lowercase = data.vocabulary, not data.cased
     if vocabulary is None:
@@ -105,38 +121,33 @@ def _texts(config):
             held_out, length, config.evaluation.passes, seed
         )
         batch_size = settings.batch_size // config.optimizer.accumulation
-        count = int(columns[0].shape[0])
+        step_examples = _WINDOW if settings.packed else batch_size
+        common = {"preprocessor": preprocessor, "with_example_ids": True}
 
-        def batches_of_epochs(**order):
-            dataset = batches(
-                preprocessor,
-                columns,
-                labels,
-                batch_size=batch_size,
+        def ordered(**order):
+            return batches(
+                x=columns,
+                y=labels,
+                batch_size=step_examples,
                 shuffle=True,
                 seed=phase_seed,
-                with_example_ids=True,
+                epochs=_WITHOUT_END,
                 **order,
+                **common,
             )
-            return _directed(config, dataset)
 
-        scored = batches(
-            preprocessor,
-            held_out_columns,
-            held_out_labels,
-            batch_size=batch_size,
-            with_example_ids=True,
-        )
+        scored = batches(x=held_out_columns, y=held_out_labels, batch_size=batch_size, **common)
+        counts = {
+            "training documents": len(train),
+            "held-out documents": len(held_out),
+            "training examples": int(columns[0].shape[0]),
+            "held-out examples": int(held_out_columns[0].shape[0]),
+        }
         return PhaseData(
-            -(-count // batch_size),
-            batches_of_epochs,
-            _directed(config, scored).map(lambda batch, ids: batch),
-            {
-                "training documents": len(train),
-                "held-out documents": len(held_out),
-                "training examples": count,
-                "held-out examples": int(held_out_columns[0].shape[0]),
-            },
+            counts["training examples"],
+            step_examples,
+            *_rows(config, settings, batch_size, ordered, scored),
+            counts,
             lambda: (piece for document in held_out for sentence in document for piece in sentence),
             lambda: held_out_labels,
         )
@@ -167,7 +178,6 @@ def _examples(config):
                 "`model.causal`."
             )
     shard, shards = distribution.data_shard()
-    parts = {"num_processes": shards, "process_index": shard}
 
     def phase(number):
         settings = config.phases[number]
@@ -185,48 +195,60 @@ def _examples(config):
                 manifest, config.evaluation.held_out, config.seed
             )
         batch_size = settings.batch_size // config.optimizer.accumulation // shards
+        step_examples = _WINDOW if settings.packed else batch_size
         common = {
-            "batch_size": batch_size,
             "task": "pretrainer" if config.model.next_sentence else "masked_lm",
             "buckets": [],
             "with_example_ids": True,
-            **parts,
         }
+        parts = {"num_processes": shards, "process_index": shard}
+        mine = {"shards": train_shards, **parts}
+        if settings.packed and shards > 1:
+            # How many rows a process has, it alone knows: none waits for the others' epochs.
+            every = train_shards or range(manifest["settings"]["shards"])
+            mine = {"shards": every[shard::shards]}
 
         def masking(folder):
             once = manifests[folder]["settings"]["masking"] is not None
             return None if once else dataclasses.asdict(config.masking)
 
-        def batches_of_epochs(epochs=1, **order):
-            dataset = example_files.example_batches(
+        def ordered(epochs=_WITHOUT_END, **order):
+            return example_files.example_batches(
                 settings.examples,
-                shards=train_shards,
+                batch_size=step_examples,
                 masking=masking(settings.examples),
                 seed=config.seed + number,
                 epochs=epochs,
                 **order,
+                **mine,
                 **common,
             )
-            return _directed(config, dataset)
 
         scored = example_files.example_batches(
             folder,
+            batch_size=batch_size,
             shards=held_out_shards,
             masking=masking(folder),
             shuffle=False,
             seed=config.seed,
             # What is not masked yet is masked anew in each pass.
             epochs=config.evaluation.passes if masking(folder) else 1,
+            **parts,
             **common,
         )
+        counts = {
+            "training examples": _count(manifest, train_shards),
+            "held-out examples": _count(manifests[folder], held_out_shards),
+        }
+        epoch_examples = _count(manifest, mine["shards"])
+        if shards > 1 and not settings.packed:
+            # What would make one process's epoch longer than another's is left out.
+            epoch_examples = int(ordered(epochs=1).cardinality()) * step_examples
         return PhaseData(
-            int(batches_of_epochs().cardinality()),
-            batches_of_epochs,
-            _directed(config, scored).map(lambda batch, ids: batch),
-            {
-                "training examples": _count(manifest, train_shards),
-                "held-out examples": _count(manifests[folder], held_out_shards),
-            },
+            epoch_examples,
+            step_examples,
+            *_rows(config, settings, batch_size, ordered, scored),
+            counts,
             lambda: _pieces(folder, held_out_shards, tokenizer.special_token_ids),
             lambda: _labels(folder, held_out_shards),
         )
@@ -239,11 +261,63 @@ def _examples(config):
     return Source(tokenizer, files, phase)
 
 
+def _rows(config, phase, batch_size, ordered, scored):
+    """Return a phase's `train`, `predictions` and `held_out`, as `PhaseData` has them.
+
+    `ordered(initial_epoch=, initial_step=)` and `scored` are (batch, example ids), a row an
+    example.
+    """
+    spec = scored.element_spec[0][0]["mask_positions"]
+    predictions = spec.shape[1] or next(iter(scored))[0][0]["mask_positions"].shape[1]
+    if phase.packed:
+        # Each example's count is rounded, so those of a row come to more than one long one's.
+        predictions = min(-(-5 * predictions // 4), phase.sequence_length)
+
+    def train(initial_examples, **order):
+        dataset = ordered(**order)
+        if not phase.packed:
+            return _directed(config, full_batches(dataset, batch_size))
+        # Beside the inputs an id is packed as they are; what fills a row up is 0.
+        dataset = dataset.map(lambda batch, ids: ({**batch[0], "ids": ids + 1}, *batch[1:]))
+        dataset = pack_rows(
+            dataset,
+            phase.sequence_length,
+            batch_size,
+            window=None,
+            max_predictions=predictions,
+            initial_examples=initial_examples,
+        )
+        return _directed(config, dataset.map(_without_ids).repeat())
+
+    held_out = _directed(config, full_batches(scored, batch_size))
+    return train, predictions, held_out.map(lambda batch, ids: batch)
+
+
+def _without_ids(inputs, *labels):
+    inputs = dict(inputs)
+    ids = inputs.pop("ids")
+    return (inputs, *labels), ids[ids > 0] - 1
+
+
 def _directed(config, dataset):
     """Return (batch, ids) as a model takes them that sees both sides, or the left alone."""
     if not config.model.causal:
         return dataset
     return dataset.map(lambda batch, ids: (predict_from_before(batch), ids))
+
+
+def _read_documents(data):
+    documents = []
+    for path in map(str, find_files(data.text)):
+        with open_text(path) as stream:
+            kind = detect_format(path, stream) if data.format == "auto" else data.format
+            stream.seek(0)
+            found = iterate_documents(stream, kind, encoding_errors=data.encoding_errors)
+            documents += [sentences(document, data.language) for document in found]
+    documents = [document for document in documents if document]
+    if not documents:
+        raise ValueError(f"There is no text in {list(data.text)}.")
+    return documents
 
 
 def _pieces(folder, shards, special):

@@ -9,6 +9,7 @@ import pytest
 from keras_bert_zoo.data.example_files import read_manifest, split_shards
 from keras_bert_zoo.data.prepare import prepare_examples
 from keras_bert_zoo.preprocessing import BertTokenizer
+from keras_bert_zoo.training import distribution, phase_data
 from keras_bert_zoo.training.config import make_config
 from keras_bert_zoo.training.phase_data import open_source
 
@@ -68,18 +69,92 @@ def arrays(dataset):
     return [keras.tree.map_structure(lambda x: x.numpy().tolist(), batch) for batch in dataset]
 
 
-@pytest.mark.parametrize("name", [None, "pairs", "masked"])
-def test_batches_from_a_number_on_are_those_of_the_whole(folder, name):
-    data = open_source(config(folder, name)).phase(0)
-    count = 2 * data.epoch_batches + 3
-    whole = arrays(data.batches_from(0, count))
+@pytest.mark.parametrize(
+    ("name", "packed"), [(None, False), ("pairs", False), (None, True), ("pairs", True)]
+)
+def test_batches_after_some_examples_are_those_of_the_whole(folder, name, packed, monkeypatch):
+    # Some windows an epoch.
+    monkeypatch.setattr(phase_data, "_WINDOW", 50)
+    data = open_source(config(folder, name, phase={"packed": packed})).phase(0)
+    size = data.counts["training examples"]
+    count = 2 * -(-size // 8) + 3
+    whole = arrays(data.batches_after(0, count))
     assert len(whole) == count
-    for first in (1, data.epoch_batches - 1, data.epoch_batches, count - 1):
-        assert arrays(data.batches_from(first, count - first)) == whole[first:]
-    epochs = [whole[: data.epoch_batches], whole[data.epoch_batches : 2 * data.epoch_batches]]
-    for epoch in epochs:
-        ids = [i for _, batch_ids in epoch for i in batch_ids]
-        assert len(set(ids)) == len(ids) == data.counts["training examples"]
+    seen = np.cumsum([0] + [len(ids) for _, ids in whole]).tolist()
+    epoch = next(i for i, number in enumerate(seen) if number >= size)
+    for first in (epoch,) if packed else (1, epoch, count - 1):
+        assert arrays(data.batches_after(seen[first], count - first)) == whole[first:]
+    ids = [i for _, batch_ids in whole for i in batch_ids]
+    for epoch_ids in (ids[:size], ids[size : 2 * size]):
+        assert len(set(epoch_ids)) == len(epoch_ids) == size
+
+
+@pytest.mark.parametrize(("name", "packed"), [(None, False), ("masked", True)])
+def test_all_batches_have_one_shape(folder, name, packed):
+    settings = config(folder, name, phase={"packed": packed, "batch_size": 7})
+    data = open_source(settings).phase(0)
+
+    def shapes(batches):
+        found = [keras.tree.map_structure(lambda x: tuple(x.shape), batch) for batch in batches]
+        assert all(batch == found[0] for batch in found)
+        return found[0]
+
+    count = data.counts["training examples"] // 7 + 2
+    inputs, labels, weights = shapes(batch for batch, _ in data.batches_after(0, count))
+    assert inputs["token_ids"] == (7, 24)
+    assert inputs["mask_positions"] == labels["masked_lm"] == (7, data.predictions)
+    assert labels == weights
+    # Of 24 positions 4 are predicted; 6 examples is the most of a row.
+    assert data.predictions == (5 if packed else 4)
+    assert labels["next_sentence"] == ((7, 6) if packed else (7,))
+    inputs, labels, _ = shapes(data.held_out)
+    assert "example_starts" not in inputs and labels["next_sentence"] == (7,)
+
+
+def test_packed_rows_hold_the_examples_that_are_trained_on_alone(folder):
+    def examples(packed):
+        """Pieces, segments, masks and labels of an epoch's examples, by id; places in rows."""
+        data = open_source(config(folder, "masked", phase={"packed": packed})).phase(0)
+        found, places = {}, set()
+        for (inputs, labels, weights), ids in data.batches_after(0, 60):
+            x, y, w = (
+                {name: np.reshape(value, (8, -1)) for name, value in part.items()}
+                for part in (inputs, labels, weights)
+            )
+            starts = x.get("example_starts", np.zeros((8, 1), int))
+            ids = iter(ids.numpy().tolist())
+            for row in range(8):
+                begins = starts[row, w["next_sentence"][row] > 0].tolist()
+                ends = [*begins[1:], int(x["padding_mask"][row].sum())]
+                masks = np.stack([x["mask_positions"][row], y["masked_lm"][row]], axis=1)
+                masks = masks[w["masked_lm"][row] > 0].tolist()
+                for place, (begin, end) in enumerate(zip(begins, ends, strict=False)):
+                    places.add(place)
+                    found[next(ids)] = (
+                        x["token_ids"][row, begin:end].tolist(),
+                        x["segment_ids"][row, begin:end].tolist(),
+                        [(at - begin, piece) for at, piece in masks if begin <= at < end],
+                        int(y["next_sentence"][row, place]),
+                    )
+            if len(found) == data.counts["training examples"]:
+                return found, places
+
+    (alone, places), (packed, packed_places) = examples(False), examples(True)
+    assert packed == alone
+    assert places == {0} and {0, 1} <= packed_places
+
+
+def test_processes_pack_shards_of_their_own(folder, monkeypatch):
+    found = []
+    settings = config(folder, "pairs", phase={"packed": True}, evaluation={"held_out": 0.5})
+    for shard in range(2):
+        monkeypatch.setattr(distribution, "data_shard", lambda shard=shard: (shard, 2))
+        data = open_source(settings).phase(0)
+        epoch = [i for _, ids in data.batches_after(0, 30) for i in ids.numpy().tolist()]
+        found.append(set(epoch[: data.epoch_examples]))
+        assert len(found[-1]) == data.epoch_examples
+    assert not found[0] & found[1]
+    assert len(found[0] | found[1]) == data.counts["training examples"]
 
 
 def test_what_is_held_out_is_not_trained_on(folder):
@@ -89,7 +164,7 @@ def test_what_is_held_out_is_not_trained_on(folder):
     counts = read_manifest(folder / "pairs")["examples_by_shard"]
     assert data.counts["held-out examples"] == sum(counts[number] for number in shards)
     assert sum(data.counts.values()) == sum(counts)
-    rows = sum(len(batch[0]["token_ids"]) for batch in data.held_out)
+    rows = sum(int(weights["next_sentence"].numpy().sum()) for _, _, weights in data.held_out)
     assert rows == 5 * data.counts["held-out examples"]
     assert len(data.labels()) == data.counts["held-out examples"]
 
@@ -98,18 +173,20 @@ def test_what_is_held_out_is_not_trained_on(folder):
 def test_masks_are_those_asked_for(folder, name):
     rates = {"mask_selection_rate": 0.5, "mask_token_rate": 1.0, "random_token_rate": 0.0}
     data = open_source(config(folder, name, masking=rates)).phase(0)
-    (inputs, _, weights), _ = next(iter(data.batches_from(0, 1)))
+    (inputs, _, weights), _ = next(iter(data.batches_after(0, 1)))
     masked = inputs["token_ids"].numpy() == PIECES.index("[MASK]")
     real = inputs["padding_mask"].numpy().sum(axis=1)
     np.testing.assert_array_equal(masked.sum(axis=1), weights["masked_lm"].numpy().sum(axis=1))
     assert abs(masked.sum() / real.sum() - 0.5) < 0.05
 
 
-@pytest.mark.parametrize("name", [None, "pairs", "single"])
-def test_a_left_to_right_model_is_to_predict_each_next_piece(folder, name):
+@pytest.mark.parametrize(
+    ("name", "packed"), [(None, False), ("pairs", False), ("single", False), ("single", True)]
+)
+def test_a_left_to_right_model_is_to_predict_each_next_piece(folder, name, packed):
     model = {"causal": True, "next_sentence": False}
-    data = open_source(config(folder, name, model)).phase(0)
-    (inputs, labels, weights), _ = next(iter(data.batches_from(0, 1)))
+    data = open_source(config(folder, name, model, {"packed": packed})).phase(0)
+    (inputs, labels, weights), _ = next(iter(data.batches_after(0, 1)))
     rows = (inputs["token_ids"], inputs["mask_positions"], labels, weights)
     for row, positions, ids, weight in zip(*(x.numpy() for x in rows), strict=True):
         chosen = weight > 0
@@ -117,6 +194,17 @@ def test_a_left_to_right_model_is_to_predict_each_next_piece(folder, name):
         # All but the marks and padding are predicted, and none is hidden.
         assert PIECES.index("[MASK]") not in row
         assert chosen.sum() == (row >= 5).sum()
+
+
+def test_bytes_that_are_no_utf_8_are_refused_or_dropped(folder, tmp_path):
+    path = tmp_path / "latin_1.txt"
+    path.write_bytes((folder / "texts.txt").read_bytes().replace(b"a", b"\xe9"))
+    data = {"text": [str(path)], "format": "sentences", "vocabulary": str(folder / "vocab.txt")}
+    settings = config(folder, None, data=data)
+    with pytest.raises(ValueError, match="Line 1 of .*latin_1.txt' is not UTF-8"):
+        open_source(settings)
+    settings = config(folder, None, data={**data, "encoding_errors": "replace"})
+    assert set(open_source(settings).phase(0).pieces()) == set(range(6, 13))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """A pre-training run in a folder of its own, which the same call goes on with after any end.
 
 The folder holds `config.json` (the settings), `record.json` (what the run was made of, and
-what came out), `log.jsonl` (each step's losses and examples, each evaluation), `checkpoints/`
-and at last `preset/`, the model.
+what came out), `log.jsonl` (each step's losses and examples, each evaluation), `checkpoints/`,
+`tensorboard/` if it is asked for, and at last `preset/`, the model.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -65,7 +66,8 @@ def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, An
     record = _begin(folder, config, first)
     try:
         run = _Run(config, folder, record, say if first else lambda line: None)
-        results = run.train()
+        with contextlib.closing(run.events):
+            results = run.train()
         record |= {"status": "finished", "results": results}
         return results
     except BaseException as error:
@@ -131,10 +133,16 @@ class _Run(keras.callbacks.Callback):
         if checkpoint:
             checkpoints.restore(self.pretrainer, checkpoint)
         record["begun_at_steps"] = [*record.get("begun_at_steps", []), self.first_step]
-        notes = checkpoint.notes if checkpoint else {"log_bytes": 0, "seconds": 0.0}
+        notes = {"log_bytes": 0, "event_bytes": {}, "seconds": 0.0, "examples": 0}
+        notes = checkpoint.notes if checkpoint else notes
         self.log = _Log(folder / "log.jsonl", notes["log_bytes"])
+        self.events = _Events(
+            folder / "tensorboard", notes["event_bytes"], config.progress.tensorboard
+        )
         # Of training, up to the last line on the screen.
         self.seconds = notes["seconds"]
+        # That this process has seen in its phase.
+        self.examples = notes["examples"]
         if distribution.is_first_process():
             _write_json(folder / "record.json", record)
         self.say(
@@ -163,10 +171,12 @@ class _Run(keras.callbacks.Callback):
             )
             if step == end:
                 continue
+            if step == begin:
+                self.examples = 0
             self.seen = {}
             self.begin_interval(step)
-            self.phase_begin, self.fit_begin = begin, step
-            dataset = self.data.batches_from((step - begin) * parts, (end - step) * parts)
+            self.fit_begin = step
+            dataset = self.data.batches_after(self.examples, (end - step) * parts)
             self.pretrainer.fit(
                 watched(dataset, self.note_batch),
                 epochs=end,
@@ -206,7 +216,9 @@ class _Run(keras.callbacks.Callback):
         if config.progress.example_ids:
             line["example_ids"] = [number for ids, _ in batches for number in ids]
         self.log.write(line)
+        self.events.write("train", step, line)
         self.tokens += sum(real for _, real in batches)
+        self.examples += sum(len(ids) for ids, _ in batches)
 
         ends = step == self.phase_end
         if step % config.progress.every == 0 or ends:
@@ -214,7 +226,12 @@ class _Run(keras.callbacks.Callback):
         if ends or (config.evaluation.every and step % config.evaluation.every == 0):
             self.evaluate(step)
         if step % config.checkpoints.every == 0 or step == config.steps:
-            notes = {"log_bytes": self.log.flushed(), "seconds": self.seconds}
+            notes = {
+                "log_bytes": self.log.flushed(),
+                "event_bytes": self.events.flushed(),
+                "seconds": self.seconds,
+                "examples": self.examples,
+            }
             keep = config.checkpoints.keep
             checkpoints.save(self.folder / "checkpoints", step, self.pretrainer, notes, keep)
 
@@ -234,24 +251,30 @@ class _Run(keras.callbacks.Callback):
         steps = step - self.interval_step
         words = [f"step {step:,}/{self.config.steps:,}"]
         words += _words({name: x for name, x in line.items() if isinstance(x, float)})
-        words.append(f"{self.tokens / seconds:,.0f} real tokens/s")
+        speed = self.tokens / seconds
+        share = self.tokens / (steps * self.phase.batch_size * self.phase.sequence_length)
+        words.append(f"{speed:,.0f} real tokens/s")
+        words.append(f"{share:.0%} of the positions")
         if self.config.progress.peak_flops:
             flops = steps * self.step_flops()
             words.append(f"MFU {flops / seconds / self.config.progress.peak_flops:.1%}")
         left = round(seconds / steps * (self.config.steps - step))
         words.append(f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left")
         self.say(", ".join(words))
+        if self.config.progress.tensorboard:
+            rate = float(self.pretrainer.optimizer.learning_rate)
+            values = {"learning_rate": rate, "tokens_per_second": speed}
+            self.events.write("train", step, values)
         self.seconds += seconds
         self.begin_interval(step)
 
     def step_flops(self) -> int:
         """Return what a step costs, with as many predictions a row as its batches have."""
-        positions = self.data.held_out.element_spec[0]["mask_positions"]
-        width = positions.shape[1]
-        if width is None:
-            width = next(iter(self.data.held_out))[0]["mask_positions"].shape[1]
         return step_flops(
-            self.pretrainer.backbone, self.phase.batch_size, self.phase.sequence_length, width
+            self.pretrainer.backbone,
+            self.phase.batch_size,
+            self.phase.sequence_length,
+            self.data.predictions,
         )
 
     def evaluate(self, step: int) -> None:
@@ -267,6 +290,7 @@ class _Run(keras.callbacks.Callback):
             )
         scores["pseudo_perplexity"] = math.exp(scores["masked_lm_loss"])
         self.log.write({"step": step, "phase": self.number, "held_out": scores})
+        self.events.write("held_out", step, scores)
         self.say(f"step {step:,}, held-out: {', '.join(_words(scores))}")
         # Its time is not training's.
         self.interval_start += time.perf_counter() - start
@@ -274,9 +298,8 @@ class _Run(keras.callbacks.Callback):
     def keep_batch(self, step: int, loss: float) -> str:
         """Keep the batch of a step whose loss is not finite, and return the message."""
         parts = self.config.optimizer.accumulation
-        first = (step - 1 - self.phase_begin) * parts
         arrays = {}
-        for part, (batch, ids) in enumerate(self.data.batches_from(first, parts)):
+        for part, (batch, ids) in enumerate(self.data.batches_after(self.examples, parts)):
             names = dict(zip(("inputs", "labels", "weights"), batch, strict=True))
             for path, value in keras.tree.flatten_with_path({**names, "example_ids": ids}):
                 arrays["/".join(map(str, (part, *path)))] = value.numpy()
@@ -352,6 +375,42 @@ class _Log:
         with open(self.path, "rb") as file:
             lines = (json.loads(line) for line in file if b'"held_out"' in line)
             return {line["phase"]: line["held_out"] for line in lines}
+
+
+class _Events:
+    """`tensorboard/`, its files cut back as `log.jsonl` is; the first process writes."""
+
+    def __init__(self, folder: pathlib.Path, lengths: dict[str, int], is_wanted: bool):
+        self.folder, self.writer = folder, None
+        if not distribution.is_first_process():
+            return
+        for path in folder.glob("*"):
+            if path.name not in lengths:
+                path.unlink()
+            elif path.stat().st_size > lengths[path.name]:
+                os.truncate(path, lengths[path.name])
+        if is_wanted:
+            from tensorboard.summary import Writer
+
+            self.writer = Writer(str(folder))
+
+    def write(self, kind: str, step: int, values: dict) -> None:
+        """Add the numbers among a step's values."""
+        if self.writer:
+            for name, value in values.items():
+                if isinstance(value, float):
+                    self.writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def flushed(self) -> dict[str, int]:
+        """Write out all that was added and return each file's length."""
+        if self.writer:
+            self.writer.flush()
+        return {path.name: path.stat().st_size for path in self.folder.glob("*")}
+
+    def close(self) -> None:
+        """Write out all that was added, and no more from then on."""
+        if self.writer:
+            self.writer.close()
 
 
 def _scores(logs):

@@ -1,10 +1,13 @@
 """A run: it goes on after an interruption as if there had been none, and keeps a record."""
 
 import json
+import re
 
 import keras
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.util import tensor_util
 
 from keras_bert_zoo.models import BertMaskedLM, BertPretrainer
 from keras_bert_zoo.presets import from_preset
@@ -67,6 +70,53 @@ def test_an_interrupted_run_goes_on_as_the_undisturbed_one(texts, tmp_path):
     logs = [(tmp_path / run / "log.jsonl").read_bytes() for run in ("one", "two")]
     assert logs[0] == logs[1]
     assert {**results, "seconds": 0} == {**expected, "seconds": 0}
+
+
+def events_of(run):
+    """What TensorBoard is given: each name's (step, value) pairs, in the order of the files."""
+    found = {}
+    for path in sorted((run / "tensorboard").iterdir()):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                pair = event.step, float(tensor_util.make_ndarray(value.tensor))
+                found.setdefault(value.tag, []).append(pair)
+    return found
+
+
+def test_a_run_of_packed_rows_goes_on_and_tensorboard_has_each_step_once(texts, tmp_path):
+    run = tmp_path / "run"
+    settings = config(
+        texts,
+        run,
+        phases=[{"steps": 8, "sequence_length": 24, "batch_size": 4, "packed": True}],
+        progress={"every": 2, "tensorboard": True, "peak_flops": 1e9},
+        optimizer={"learning_rate": 1e-3, "warmup_steps": 4},
+    )
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(settings, say=interrupted_at(6))
+    assert [step for step, _ in events_of(run)["train/loss"]] == [1, 2, 3, 4, 5, 6]
+    # There is a checkpoint of step 3, but step 6 was not over: what came after it is done again.
+    lines = []
+    pretrain(settings, say=lines.append)
+    assert "from the checkpoint of step 3 to step 8" in lines[0]
+
+    logged = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    ids = [line["example_ids"] for line in logged if "loss" in line]
+    data = open_source(settings).phase(0)
+    assert ids == [part.numpy().tolist() for _, part in data.batches_after(0, 8)]
+    shown = "; ".join(line for line in lines if line.startswith("step 6/8"))
+    assert 50 < int(re.search(r"tokens/s, (\d+)% of the positions, MFU", shown)[1]) <= 100
+
+    events = events_of(run)
+    losses = [(line["step"], np.float32(line["loss"])) for line in logged if "loss" in line]
+    assert events["train/loss"] == losses
+    scores = logged[-1]["held_out"]
+    assert {name: pairs for name, pairs in events.items() if name.startswith("held_out")} == {
+        f"held_out/{name}": [(8, np.float32(score))] for name, score in scores.items()
+    }
+    rates = [(2, 5e-4), (4, 1e-3), (6, 5e-4), (8, 0)]
+    np.testing.assert_allclose(events["train/learning_rate"], rates, atol=1e-9)
+    assert [step for step, _ in events["train/tokens_per_second"]] == [2, 4, 6, 8]
 
 
 def test_a_left_to_right_model_is_trained_and_saved(texts, tmp_path):
