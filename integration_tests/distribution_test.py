@@ -18,7 +18,7 @@ import keras_bert_zoo as zoo
 BACKEND = keras.backend.backend()
 
 SETUP = """
-import json, os, sys
+import json, os, pathlib, sys
 devices, output = int(sys.argv[1]), sys.argv[2]
 if os.environ["KERAS_BACKEND"] == "tensorflow":
     import tensorflow as tf
@@ -27,7 +27,7 @@ if os.environ["KERAS_BACKEND"] == "tensorflow":
         [tf.config.LogicalDeviceConfiguration()] * devices)
 import keras, numpy as np
 import keras_bert_zoo as zoo
-from keras_bert_zoo.training import distribution
+from keras_bert_zoo.training import checkpoints, distribution
 
 def backbone(dropout):
     return zoo.models.BertBackbone(
@@ -91,6 +91,12 @@ if strategy == "data+model":
             "moment": next(v for v in model.optimizer.variables
                            if "qkv_kernel" in v.path and "momentum" in v.path),
         }.items()}
+kept = pathlib.Path(f"{output}.checkpoints")
+checkpoints.save(kept, steps, model, {}, keep=1)
+if parts is None or parts.processes == 1:
+    for weight in model.trainable_variables:
+        weight.assign(0 * weight)
+    checkpoints.restore(model, checkpoints.newest(kept))
 model.save_to_preset(f"{output}.preset")
 report(results)
 """
@@ -117,6 +123,86 @@ copies = [v.value.values if devices > 1 else [v.value] for v in seeds]
 report({"outputs": outputs, "seeds": [[np.asarray(c) for c in copy] for copy in copies]})
 """
 
+# What Keras leaves undone for several replicas of TensorFlow.
+OPTIMIZERS = """
+import tensorflow as tf
+rng = np.random.default_rng(0)
+ids = rng.integers(5, 50, (64, 9))
+x = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
+y = rng.integers(0, 2, 64)
+# Only rows of the second replica overflow.
+weights = np.where(np.arange(64) % 16 < 12, 0, 1000).astype("float32")
+
+def train(strategy, case):
+    distribution.distribute(strategy)
+    dtype = "mixed_float16" if case == "loss scale" else "float32"
+    encoder = zoo.models.BertBackbone(
+        vocabulary_size=50, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16,
+        max_sequence_length=16, dropout=0.0, attention_dropout=0.0, dtype=dtype)
+    model = zoo.models.BertTextClassifier(encoder, num_classes=2)
+    values = np.random.default_rng(1)
+    for weight in model.trainable_variables:
+        weight.assign(values.normal(0, 0.05, weight.shape) + (weight.name == "gamma"))
+    optimizer = zoo.training.adamw(
+        zoo.training.WarmupLinearDecay(1e-2, total_steps=8),
+        gradient_accumulation_steps=2 if case == "accumulation" else None)
+    if case == "loss scale":
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            optimizer, initial_scale=2.0**26, dynamic_growth_steps=2)
+    # Compiled once more, as a user may.
+    for _ in range(2):
+        model.compile(optimizer=optimizer)
+    columns = (x, y, weights) if case == "loss scale" else (x, y)
+    losses = model.fit(
+        tf.data.Dataset.from_tensor_slices(columns).batch(16), epochs=8, steps_per_epoch=1,
+        verbose=0, class_weight={0: 3.0, 1: 0.5} if case == "class weight" else None,
+    ).history["loss"]
+    scale = model.optimizer.dynamic_scale.numpy() if case == "loss scale" else 0
+    return [*losses, *(w.numpy().sum() for w in model.trainable_variables), scale]
+
+cases = ["accumulation", "loss scale", "class weight"]
+report({case: [train(strategy, case) for strategy in (None, "data")] for case in cases})
+"""
+
+PRETRAIN = """
+from keras_bert_zoo.data.prepare import prepare_examples
+from keras_bert_zoo.training.config import make_config
+from keras_bert_zoo.training.pretraining import pretrain
+run, folder, source, strategy = pathlib.Path(sys.argv[3]), *sys.argv[4:]
+texts, vocabulary, examples = (f"{folder}/{n}" for n in ("texts.txt", "vocab.txt", "examples"))
+if source == "examples" and not os.path.exists(examples):
+    tokenizer = zoo.preprocessing.BertTokenizer(vocabulary, lowercase=True)
+    prepare_examples(
+        [texts], examples, tokenizer, format="sentences", sequence_length=24, shards=3)
+phase = {"steps": 4, "sequence_length": 24, "batch_size": 16}
+config = {
+    "run": str(run), "devices": None if strategy == "one" else strategy,
+    "model": {"num_layers": 2, "num_heads": 2, "hidden_dim": 8,
+              "dropout": 0.0, "attention_dropout": 0.0},
+    "optimizer": {"learning_rate": 1e-2, "accumulation": 2},
+    "evaluation": {"held_out": 0.34, "passes": 1},
+    "checkpoints": {"every": 3}, "progress": {"every": 1},
+}
+if source == "texts":
+    config["data"] = {"text": [texts], "format": "sentences", "vocabulary": vocabulary}
+    config["phases"] = [{**phase, "sequence_length": 16}, phase]
+else:
+    config["phases"] = [{**phase, "examples": examples}] * 2
+
+def interrupt(line):
+    if line.startswith("step 5/"):
+        raise KeyboardInterrupt
+
+# Of several processes the others would wait.
+if os.environ["KERAS_BACKEND"] != "torch":
+    try:
+        pretrain(make_config(config), say=interrupt)
+    except KeyboardInterrupt:
+        pass
+pretrain(make_config(config), say=lambda line: None)
+report({})
+"""
+
 
 def run(program, *arguments, devices=1, processes=1):
     """Run a program in processes told of each other in their engine's way; what each reports."""
@@ -135,7 +221,7 @@ def run(program, *arguments, devices=1, processes=1):
             for before, extra in launches(processes)
         ]
         try:
-            printed = [process.communicate(timeout=300)[0] for process in started]
+            printed = [process.communicate(timeout=600)[0] for process in started]
         finally:
             # One that waits for another, which has failed, would wait on.
             for process in started:
@@ -275,3 +361,59 @@ def test_each_replica_draws_dropout_of_its_own():
     for copies in zip(*(report["seeds"] for report in reports), strict=True):
         states = {tuple(state) for process in copies for state in process}
         assert len(states) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
+def test_replicas_accumulate_scale_the_loss_and_weigh_classes_as_one_device():
+    for case, (one, replicas) in run(OPTIMIZERS, devices=2)[0].items():
+        # Sums of weights of float16's gradients.
+        rtol, atol = (1e-3, 1e-3) if case == "loss scale" else (1e-5, 1e-5)
+        np.testing.assert_allclose(replicas, one, rtol=rtol, atol=atol, err_msg=case)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    words = ["sun", "rain", "wind", "snow", "ice", "fog", "dew", "hail"]
+    documents = (
+        "\n".join(f"the {first} and the {other} meet {place}." for other in words)
+        for first in words
+        for place in words[:3]
+    )
+    (folder / "texts.txt").write_text("\n\n".join(documents))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "and", "meet", ".", *words]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    return folder
+
+
+# Processes of PyTorch read examples of their own, in other batches than one process has.
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["texts"] if BACKEND == "torch" else ["texts", "examples"])
+def test_an_interrupted_pretraining_run_is_that_of_one_device(texts, tmp_path, source):
+    run(PRETRAIN, tmp_path / "one", texts, source, "one")
+    expected = read_run(tmp_path / "one")
+    for strategy, devices, processes in ON_ONE_MACHINE:
+        folder = tmp_path / strategy
+        run(PRETRAIN, folder, texts, source, strategy, devices=devices, processes=processes)
+        lines, record = read_run(folder)
+        assert len(lines) == len(expected[0])
+        for line, other in zip(lines, expected[0], strict=True):
+            assert line.get("example_ids") == other.get("example_ids")
+            scores, other = line.get("held_out", line), other.get("held_out", other)
+            for name in set(other) - {"example_ids"}:
+                np.testing.assert_allclose(scores[name], other[name], rtol=1e-4, err_msg=name)
+        assert record["status"] == "finished"
+        assert record["begun_at_steps"] == ([0] if BACKEND == "torch" else [0, 3])
+        for name in ("data", "vocabulary", "parameters"):
+            assert record[name] == expected[1][name]
+        assert_same_weights(*(load(path / "preset") for path in (folder, tmp_path / "one")))
+
+
+def load(preset):
+    return zoo.from_preset(str(preset), "pretrainer").get_weights()
+
+
+def read_run(folder):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return lines, json.loads((folder / "record.json").read_text())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_bert_zoo import models
-from keras_bert_zoo.training import adamw, distribution
+from keras_bert_zoo.training import distribution
 from keras_bert_zoo.training.global_batch import Distribution, part_of
 from keras_bert_zoo.training.jax_engine import LAYOUT
 
@@ -78,14 +78,6 @@ def test_devices_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match=f"`model_devices` .* {devices}. Received: {devices + 1}"):
         distribution.distribute("data+model", model_devices=devices + 1)
     assert keras.distribution.distribution() is None
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
-def test_accumulation_on_several_replicas_of_tensorflow_is_refused(shared_out):
-    model = task("BertMaskedLM")
-    shared_out(replicas=2)
-    with pytest.raises(ValueError, match="`gradient_accumulation_steps` must be None .* 4 for 2"):
-        model.compile(optimizer=adamw(gradient_accumulation_steps=4))
 
 
 def test_one_process_reads_and_prints_everything(shared_out):

@@ -148,12 +148,13 @@ def _reduce_first(optimizer):
     row for row, so that Adam would square each instead of their sum.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    apply, sum_over_replicas = optimizer.apply, inner._all_reduce_sum_gradients
+    # The class's: a model may be compiled again with the same optimiser.
+    apply, sum_over_replicas = type(optimizer).apply, type(inner)._all_reduce_sum_gradients
 
     def apply_sums(gradients, variables=None):
         dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
-        pairs = sum_over_replicas(list(zip(dense, variables, strict=True)))
-        apply([gradient for gradient, _ in pairs], variables)
+        pairs = sum_over_replicas(inner, list(zip(dense, variables, strict=True)))
+        apply(optimizer, [gradient for gradient, _ in pairs], variables)
 
     optimizer.apply = apply_sums
     inner._all_reduce_sum_gradients = lambda pairs: pairs
@@ -165,11 +166,11 @@ def _accumulate_together(optimizer):
     Keras asks in each replica whether a step is due, and TensorFlow lets none meet the others
     inside a condition. So they meet before it.
     """
-    steps, apply_apart = optimizer.gradient_accumulation_steps, optimizer._backend_apply_gradients
+    steps = optimizer.gradient_accumulation_steps
 
     def apply(gradients, variables):
         if tf.__internal__.distribute.strategy_supports_no_merge_call():
-            apply_apart(gradients, variables)
+            type(optimizer)._backend_apply_gradients(optimizer, gradients, variables)
         else:
             tf.distribute.get_replica_context().merge_call(meet, (gradients, variables))
 
