@@ -29,6 +29,7 @@ TASKS = {
     "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor),
     "text_classifier": (models.BertTextClassifier, preprocessing.BertTextClassifierPreprocessor),
     "text_embedder": (models.BertTextEmbedder, preprocessing.BertTextEmbedderPreprocessor),
+    "token_classifier": (models.BertTokenClassifier, preprocessing.BertTokenClassifierPreprocessor),
 }
 
 # Foreign formats: what knows a folder of each, in the order that they are tried, and the file
@@ -101,7 +102,7 @@ def from_preset(
             `kaggle://owner/model/keras/variation`, with `/version` if one is meant; or a name
             of KerasHub's, as `keras_hub://name` where `list_presets` has the name too.
         task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"next_sentence"`,
-            `"text_classifier"` or `"text_embedder"`.
+            `"text_classifier"`, `"text_embedder"` or `"token_classifier"`.
         load_weights: False gives the architecture with new weights.
         dtype: the model's dtype or policy, such as `"mixed_bfloat16"`.
         sequence_length: most pieces of a text that the preprocessor keeps; the preset's
@@ -373,7 +374,7 @@ def _from_foreign_folder(
         return _make(model_class, make_backbone(), task_arguments)
 
     with reader.open_tensors(folder) as tensors:
-        if task == "text_classifier":
+        if task in ("text_classifier", "token_classifier"):
             task_arguments = {
                 **reader.classifier_arguments(config, tensors, model_class, task_arguments),
                 **task_arguments,

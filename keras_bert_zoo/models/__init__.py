@@ -6,6 +6,7 @@ from keras_bert_zoo.models.next_sentence import BertNextSentence
 from keras_bert_zoo.models.pretrainer import BertPretrainer
 from keras_bert_zoo.models.text_classifier import BertTextClassifier
 from keras_bert_zoo.models.text_embedder import BertTextEmbedder
+from keras_bert_zoo.models.token_classifier import BertTokenClassifier
 
 __all__ = [
     "BertBackbone",
@@ -14,4 +15,5 @@ __all__ = [
     "BertPretrainer",
     "BertTextClassifier",
     "BertTextEmbedder",
+    "BertTokenClassifier",
 ]

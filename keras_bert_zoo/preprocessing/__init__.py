@@ -11,6 +11,7 @@ from keras_bert_zoo.preprocessing.preprocessor import (
 )
 from keras_bert_zoo.preprocessing.question_answering import BertQuestionAnswererPreprocessor
 from keras_bert_zoo.preprocessing.row_transforms import bucket_batches, pack_rows
+from keras_bert_zoo.preprocessing.token_classification import BertTokenClassifierPreprocessor
 from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "BertQuestionAnswererPreprocessor",
     "BertTextClassifierPreprocessor",
     "BertTextEmbedderPreprocessor",
+    "BertTokenClassifierPreprocessor",
     "BertTokenizer",
     "MaskedLMMasker",
     "bucket_batches",
