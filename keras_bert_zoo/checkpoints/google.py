@@ -110,6 +110,11 @@ def backbone_arguments(config: dict) -> dict:
     return {**arguments, "layer_norm_epsilon": _EPSILON}
 
 
+def stated_class(folder: pathlib.Path) -> None:
+    """Return None: their checkpoints say what they are by their tensors alone."""
+    return None
+
+
 def sequence_length(folder: pathlib.Path, max_sequence_length: int) -> int:
     """Return `max_sequence_length`: their checkpoints say nothing of the length of texts."""
     return max_sequence_length
@@ -203,6 +208,7 @@ HEAD_RULES = {
     ],
     "next_sentence_head": _output_layer("next_sentence_head", "cls/seq_relationship/"),
     "classifier_head": _output_layer("classifier_head", ""),
+    "qa_outputs": _output_layer("qa_outputs", "cls/squad/"),
 }
 
 
@@ -308,6 +314,7 @@ _WRITABLE = (
     "BertMaskedLM",
     "BertNextSentence",
     "BertTextClassifier",
+    "BertQuestionAnswerer",
 )
 
 

@@ -89,6 +89,12 @@ def backbone_arguments(config: dict) -> dict:
     }
 
 
+def stated_class(folder: pathlib.Path) -> str | None:
+    """Return the name of our class that the preset's task is of, or None."""
+    name = _class_name(_json(folder / "task.json"))
+    return name if name in _WRITABLE else None
+
+
 def sequence_length(folder: pathlib.Path, max_sequence_length: int) -> int:
     """Return the most pieces of a text that the preset is used with."""
     settings = _json(folder / "preprocessor.json").get("config", {})
