@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_bert_zoo as zoo
+from keras_bert_zoo.presets import source_task
 
 if importlib.util.find_spec("rxnfp") is None:
     pytest.skip("the package rxnfp is not installed", allow_module_level=True)
@@ -61,6 +62,32 @@ def test_masked_lm_head_restores_pieces_masked_one_by_one():
     guesses = masked_lm.predict(inputs, verbose=0)[:, 0].argmax(axis=-1)
     assert len(positions) == 103
     assert (guesses == np.array(ids)[positions]).sum() >= 98
+
+
+@pytest.mark.parametrize(
+    "name, task, count",
+    [
+        ("bert_ft", "backbone", 199),
+        ("bert_pretrained", "pretrainer", 206),
+        ("bert_ft_10k_25s", "text_classifier", 201),
+    ],
+)
+def test_export_is_the_checkpoint_to_the_bit(tmp_path, name, task, count):
+    import torch
+    from safetensors.numpy import load_file
+
+    assert source_task(folder(name)) == task
+    zoo.from_preset(folder(name), task).export_to_transformers(tmp_path / "out")
+    exported = load_file(tmp_path / "out" / "model.safetensors")
+    original = torch.load(folder(name) / "pytorch_model.bin", map_location="cpu", weights_only=True)
+    # Tied to the token table; transformers too writes it once.
+    original.pop("cls.predictions.decoder.weight", None)
+    assert exported.keys() == original.keys()
+    assert len(exported) == count
+    for tensor_name, tensor in original.items():
+        np.testing.assert_array_equal(
+            exported[tensor_name].view("int32"), tensor.numpy().view("int32"), err_msg=tensor_name
+        )
 
 
 def test_fine_tuned_classifier_predicts_at_once():

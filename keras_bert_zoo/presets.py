@@ -154,6 +154,36 @@ def load_tokenizer(source: str) -> preprocessing.BertTokenizer:
     return tokenizer
 
 
+def source_task(source: str) -> str:
+    """Return the task that a source is a model of: of a foreign one, the task that it has heads of.
+
+    Raises:
+        ValueError: as `from_preset`.
+    """
+    card = None if pathlib.Path(source).is_dir() else find_card(str(source))
+    folder = _resolve(str(source), card, load_weights=True)
+    if preset_folder.is_preset(folder):
+        name = preset_folder.class_name(folder)
+        return next(task for task, (known, _) in TASKS.items() if known.__name__ == name)
+    stated = huggingface.stated_class(folder)
+    folder = huggingface.encoder_folder(folder)
+    reader = _foreign_format(folder)
+    with reader.open_tensors(folder) as tensors:
+        heads = {
+            head
+            for head, rules in reader.HEAD_RULES.items()
+            if all(name in tensors for rule in rules for name in rule.theirs)
+        }
+
+    def fit(task):
+        model_class = TASKS[task][0]
+        wanted = set(getattr(model_class, "heads", ()))
+        # Among tasks with the same heads it is the one that the checkpoint names.
+        return len(wanted) if wanted <= heads else -1, model_class.__name__ == stated
+
+    return max(TASKS, key=fit)
+
+
 def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path:
     """Return a local folder with the source's files, downloaded if need be."""
     if card is not None:

@@ -319,7 +319,8 @@ HEAD_RULES = {
 }
 
 # Buffers, and copies of tensors that stand elsewhere under their own name.
-_NOT_WEIGHTS = re.compile(r"embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias)")
+_NOT_WEIGHTS = re.compile(r"embeddings\.position_ids|cls\.predictions\.decoder\.weight")
+_DECODER_BIAS = "cls.predictions.decoder.bias"
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
@@ -341,6 +342,9 @@ class Tensors:
 
     def __init__(self, readers: dict[str, Callable[[], np.ndarray]]):
         self._readers = {standard_name(name): read for name, read in readers.items()}
+        # The masked-LM bias has two names, and this is the one that transformers computes with.
+        if _DECODER_BIAS in self._readers:
+            self._readers["cls.predictions.bias"] = self._readers.pop(_DECODER_BIAS)
 
     def __contains__(self, name: str) -> bool:
         """Say whether the folder has the tensor."""

@@ -4,6 +4,7 @@ from keras_bert_zoo.models.backbone import BertBackbone
 from keras_bert_zoo.models.masked_lm import BertMaskedLM
 from keras_bert_zoo.models.next_sentence import BertNextSentence
 from keras_bert_zoo.models.pretrainer import BertPretrainer
+from keras_bert_zoo.models.resizing import add_tokens, keep_layers, resize_positions
 from keras_bert_zoo.models.text_classifier import BertTextClassifier
 from keras_bert_zoo.models.text_embedder import BertTextEmbedder
 from keras_bert_zoo.models.token_classifier import BertTokenClassifier
@@ -16,4 +17,7 @@ __all__ = [
     "BertTextClassifier",
     "BertTextEmbedder",
     "BertTokenClassifier",
+    "add_tokens",
+    "keep_layers",
+    "resize_positions",
 ]
