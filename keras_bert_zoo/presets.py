@@ -27,6 +27,10 @@ TASKS = {
     "pretrainer": (models.BertPretrainer, preprocessing.BertPretrainerPreprocessor),
     "masked_lm": (models.BertMaskedLM, preprocessing.BertMaskedLMPreprocessor),
     "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor),
+    "question_answerer": (
+        models.BertQuestionAnswerer,
+        preprocessing.BertQuestionAnswererPreprocessor,
+    ),
     "text_classifier": (models.BertTextClassifier, preprocessing.BertTextClassifierPreprocessor),
     "text_embedder": (models.BertTextEmbedder, preprocessing.BertTextEmbedderPreprocessor),
     "token_classifier": (models.BertTokenClassifier, preprocessing.BertTokenClassifierPreprocessor),
@@ -102,11 +106,13 @@ def from_preset(
             `kaggle://owner/model/keras/variation`, with `/version` if one is meant; or a name
             of KerasHub's, as `keras_hub://name` where `list_presets` has the name too.
         task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"next_sentence"`,
-            `"text_classifier"`, `"text_embedder"` or `"token_classifier"`.
+            `"question_answerer"`, `"text_classifier"`, `"text_embedder"` or
+            `"token_classifier"`.
         load_weights: False gives the architecture with new weights.
         dtype: the model's dtype or policy, such as `"mixed_bfloat16"`.
-        sequence_length: most pieces of a text that the preprocessor keeps; the preset's
-            own, or the model's `max_sequence_length`, where None.
+        sequence_length: most pieces of a text that the preprocessor keeps, or that a question
+            answerer's windows have; where None the preset's own, or the model's
+            `max_sequence_length`, of a question answerer at most 384.
         **task_arguments: arguments of the task's model, such as `num_classes`.
 
     Returns:
@@ -342,7 +348,8 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
         return saved
     preprocessor = saved.preprocessor
     if preprocessor is not None:
-        kept = {"sequence_length": preprocessor.sequence_length}
+        length = _default_length(preprocessor_class, preprocessor.sequence_length)
+        kept = {"sequence_length": length}
         if type(preprocessor) is preprocessor_class:
             kept = preprocessor.get_config()
             del kept["tokenizer"]
@@ -389,8 +396,8 @@ def _from_foreign_folder(
     make_backbone = functools.partial(models.BertBackbone, **arguments, dtype=dtype)
     if "preprocessor" not in task_arguments and (task != "backbone" or _has_vocabulary(folder)):
         tokenizer = reader.read_tokenizer(folder, **card.get("tokenizer", {}))
-        length = sequence_length or reader.sequence_length(
-            folder, arguments["max_sequence_length"]
+        length = sequence_length or _default_length(
+            preprocessor_class, reader.sequence_length(folder, arguments["max_sequence_length"])
         )
         # The encoder's outputs are as long as its rows, so its rows are all of one length.
         buckets = [] if task == "backbone" else None
@@ -426,6 +433,11 @@ def _from_foreign_folder(
         left_over = sorted(set(tensors) - set(loaded))
     _report(folder, loaded, new, left_over)
     return model
+
+
+def _default_length(preprocessor_class, longest):
+    """Return the length of the task's rows, of at most `longest` pieces, where none is asked for."""
+    return min(getattr(preprocessor_class, "default_sequence_length", longest), longest)
 
 
 def _make(model_class, backbone, task_arguments):

@@ -16,6 +16,9 @@ from keras_bert_zoo.preprocessing.windows import slide
 # Questions whose windows are held at once, which bounds the memory.
 CHUNK = 1024
 
+# What has no span has this for its score: odds are finite.
+_NO_SPAN = -1e9
+
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
@@ -184,7 +187,7 @@ class BertQuestionAnswererPreprocessor(BertPreprocessor):
         for name, values in (("piece_starts", starts.values), ("piece_ends", ends.values)):
             windows[name] = tf.gather(tf.concat([values, [-1]], axis=0), numbers)
         if spans is None:
-            return windows, {}, tf.zeros(tf.shape(questions), tf.bool).numpy()
+            return windows, {}, np.zeros(0, bool)
         labels, is_lost = _labels(windows, ids, starts, ends, spans)
         return windows, labels, is_lost.numpy()
 
@@ -238,6 +241,64 @@ def answer_spans(contexts, answers) -> dict:
             )
         starts[index], ends[index] = start, start + len(text)
     return {"start": starts, "end": ends}
+
+
+def served_answers(
+    start, end, windows: dict, contexts, max_answer_length: int, no_answer_threshold: float | None
+) -> dict:
+    """Return the best answers as `evaluation.answer_spans.best_answers` does, in TensorFlow.
+
+    Args:
+        start, end: logits (windows, length).
+        windows: what `BertQuestionAnswererPreprocessor.windows` returns.
+        contexts: the passages, strings (passages,).
+        max_answer_length: most pieces in an answer.
+        no_answer_threshold: give `""` where the odds of no answer are higher; or None.
+
+    Returns:
+        `text`, strings (passages,); `start` and `end`, integers; `score` and `null_odds`,
+        floats.
+    """
+    owners, count = windows["example_ids"], tf.size(contexts)
+    length = tf.shape(start)[1]
+    distance = tf.range(length)[None, :] - tf.range(length)[:, None]
+    is_span = (distance >= 0) & (distance < max_answer_length)
+    is_start, is_end = windows["max_context"] == 1, windows["piece_places"] >= 0
+    is_span = is_span & is_start[:, :, None] & is_end[:, None, :]
+    scores = tf.where(is_span, start[:, :, None] + end[:, None, :], _NO_SPAN)
+    is_span, scores = (tf.reshape(x, [-1, length * length]) for x in (is_span, scores))
+
+    # The first of a passage's windows that has its highest score.
+    best = tf.reduce_max(scores, axis=1)
+    highest = tf.math.unsorted_segment_max(best, owners, count)
+    numbers = tf.range(tf.size(best))
+    numbers = tf.where(best == tf.gather(highest, owners), numbers, tf.size(best))
+    window = tf.math.unsorted_segment_min(numbers, owners, count)
+    place = tf.argmax(tf.gather(scores, window), axis=1, output_type=tf.int32)
+    first = tf.gather(windows["piece_starts"], window)
+    first = tf.gather(first, place // length, batch_dims=1)
+    last = tf.gather(tf.gather(windows["piece_ends"], window), place % length, batch_dims=1)
+
+    null = tf.math.unsorted_segment_min(start[:, 0] + end[:, 0], owners, count)
+    odds = null - highest
+    is_given = highest > _NO_SPAN
+    # Probabilities are among the spans, and no answer where that could be given.
+    top, none = highest, tf.zeros_like(null)
+    if no_answer_threshold is not None:
+        is_given &= odds <= no_answer_threshold
+        top = tf.maximum(highest, null)
+        none = tf.exp(null - top)
+    masses = tf.where(is_span, tf.exp(scores - tf.gather(top, owners)[:, None]), 0.0)
+    total = none + tf.math.unsorted_segment_sum(tf.reduce_sum(masses, axis=1), owners, count)
+    score = tf.where(is_given, tf.exp(highest - top), none) / total
+    first, last = (tf.where(is_given, edge, 0) for edge in (first, last))
+    return {
+        "text": tf.strings.substr(contexts, first, last - first, unit="UTF8_CHAR"),
+        "start": first,
+        "end": last,
+        "score": tf.where(total > 0, score, 1.0),
+        "null_odds": odds,
+    }
 
 
 def python_strings(texts) -> list[str]:
