@@ -174,6 +174,7 @@ def source_task(source: str) -> str:
     stated = huggingface.stated_class(folder)
     folder = huggingface.encoder_folder(folder)
     reader = _foreign_format(folder)
+    stated = stated or reader.stated_class(folder)
     with reader.open_tensors(folder) as tensors:
         heads = {
             head

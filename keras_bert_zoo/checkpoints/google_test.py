@@ -12,6 +12,7 @@ import pytest
 
 import keras_bert_zoo as zoo
 from keras_bert_zoo.checkpoints import google
+from keras_bert_zoo.cli import main
 
 tf = pytest.importorskip("tensorflow")
 
@@ -32,8 +33,8 @@ CONFIG = {
 OPTIMIZER_SLOTS = ("adam_m", "adam_v")
 
 
-def shapes(num_classes=None):
-    """Return the tensors' names and shapes, as modeling.py and run_pretraining.py make them."""
+def shapes(head_scope="cls/predictions", num_outputs=None):
+    """Return the tensors' names and shapes, as modeling.py and their programs make them."""
     width, wide = CONFIG["hidden_size"], CONFIG["intermediate_size"]
     norm = {"gamma": (width,), "beta": (width,)}
     scopes = {
@@ -53,17 +54,20 @@ def shapes(num_classes=None):
         scopes[f"{layer}/intermediate/dense"] = {"kernel": (width, wide), "bias": (wide,)}
         scopes[f"{layer}/output/dense"] = {"kernel": (wide, width), "bias": (width,)}
         scopes[f"{layer}/output/LayerNorm"] = norm
-    if num_classes is None:
+    if head_scope == "cls/predictions":
         scopes |= {
             "cls/predictions": {"output_bias": (CONFIG["vocab_size"],)},
             "cls/predictions/transform/dense": {"kernel": (width, width), "bias": (width,)},
             "cls/predictions/transform/LayerNorm": norm,
             "cls/seq_relationship": {"output_weights": (2, width), "output_bias": (2,)},
         }
-    named = {f"{scope}/{name}": shape for scope in scopes for name, shape in scopes[scope].items()}
-    if num_classes is not None:
-        named |= {"output_weights": (num_classes, width), "output_bias": (num_classes,)}
-    return named
+    else:
+        scopes[head_scope] = {"output_weights": (num_outputs, width), "output_bias": (num_outputs,)}
+    return {
+        f"{scope}/{name}".removeprefix("/"): shape
+        for scope in scopes
+        for name, shape in scopes[scope].items()
+    }
 
 
 def save(prefix, tensors):
@@ -81,16 +85,15 @@ def read(prefix):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def make(folder, prefix="bert_model.ckpt", num_classes=None):
+def make(folder, *head):
     """Write a checkpoint with random weights and the optimiser's slots; return the weights."""
     rng = np.random.default_rng(0)
     tensors = {
-        name: rng.normal(0.0, 0.3, shape).astype("float32")
-        for name, shape in shapes(num_classes).items()
+        name: rng.normal(0.0, 0.3, shape).astype("float32") for name, shape in shapes(*head).items()
     }
     slots = {f"{name}/{slot}": tensors[name] for name in tensors for slot in OPTIMIZER_SLOTS}
     folder.mkdir(parents=True, exist_ok=True)
-    save(folder / prefix, tensors | slots | {"global_step": np.int64(7)})
+    save(folder / "bert_model.ckpt", tensors | slots | {"global_step": np.int64(7)})
     (folder / "bert_config.json").write_text(json.dumps(CONFIG))
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     return tensors
@@ -134,12 +137,13 @@ def transformers_outputs(tensors, inputs, model_class, **settings):
             name = name.replace(theirs, here)
         if name in ("weight", "bias"):
             name = f"classifier/{name}"
+        name = name.replace("cls/squad", "qa_outputs")
         state[name.replace("/", ".")] = torch.tensor(tensor.T if matrix else tensor)
     # The authors' gelu is the tanh form.
     config = transformers.BertConfig(**{**CONFIG, "hidden_act": "gelu_new"}, **settings)
     model = getattr(transformers, model_class)(config).eval()
     missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected
+    assert all("pooler" in name for name in unexpected)
     assert all("decoder" in name or "position_ids" in name for name in missing)
     with torch.no_grad():
         return model(
@@ -187,7 +191,7 @@ def test_outputs_are_those_of_the_same_tensors_in_transformers(tmp_path):
 
 
 def test_a_run_classifier_checkpoint_brings_its_classes_and_comes_out_the_same(tmp_path):
-    tensors = make(tmp_path / "in", num_classes=3)
+    tensors = make(tmp_path / "in", "", 3)
     classifier = zoo.from_preset(tmp_path / "in", "text_classifier")
     expected = transformers_outputs(
         tensors, model_inputs(), "BertForSequenceClassification", num_labels=3
@@ -199,6 +203,19 @@ def test_a_run_classifier_checkpoint_brings_its_classes_and_comes_out_the_same(t
     assert_same_tensors(read(tmp_path / "out" / "bert_model.ckpt"), tensors)
     with pytest.warns(UserWarning, match="no classifier_head"):
         zoo.from_preset(tmp_path / "in", "text_classifier", num_classes=2)
+
+
+def test_a_run_squad_checkpoint_brings_its_scores_and_comes_out_the_same(tmp_path):
+    tensors = make(tmp_path / "in", "cls/squad", 2)
+    answerer = zoo.from_preset(tmp_path / "in", "question_answerer")
+    expected = transformers_outputs(tensors, model_inputs(), "BertForQuestionAnswering")
+    found = answerer(model_inputs())
+    real = model_inputs()["padding_mask"] == 1
+    for name in ("start", "end"):
+        logits = expected[f"{name}_logits"].numpy()
+        np.testing.assert_allclose(numpy(found[name])[real], logits[real], atol=1e-5)
+    answerer.export_to_tf1(tmp_path / "out")
+    assert_same_tensors(read(tmp_path / "out" / "bert_model.ckpt"), tensors)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +294,7 @@ def test_a_damaged_file_is_refused(tmp_path, name, damage):
 def test_in_and_out_every_tensor_but_the_optimisers_is_equal(tmp_path, caplog):
     tensors = make(tmp_path / "in")
     caplog.set_level(logging.INFO, "keras_bert_zoo")
-    zoo.from_preset(tmp_path / "in", "pretrainer").export_to_tf1(tmp_path / "out")
+    assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out"), "--to", "tf1"]) == 0
     assert f"skipped {2 * len(tensors) + 1} tensors of the optimiser" in caplog.text
     assert f"loaded {len(tensors)} tensors" in caplog.text
     assert_same_tensors(read(tmp_path / "out" / "bert_model.ckpt"), tensors)

@@ -9,6 +9,7 @@ import pytest
 import keras_bert_zoo as zoo
 from keras_bert_zoo import presets
 from keras_bert_zoo.checkpoints import keras_hub as keras_hub_presets
+from keras_bert_zoo.cli import main
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 SIZES = {
@@ -146,7 +147,8 @@ def test_an_embedder_goes_both_ways(keras_hub, tmp_path):
     ours = zoo.from_preset(tmp_path / "theirs", "text_embedder")
     assert (ours.pooling, ours.normalize) == ("max", True)
     assert_same_outputs(ours, theirs)
-    ours.export_to_keras_hub(tmp_path / "ours")
+    convert = ["convert", str(tmp_path / "theirs"), str(tmp_path / "ours"), "--to", "keras_hub"]
+    assert main(convert) == 0
     assert_same_outputs(ours, keras_hub.models.BertTextEmbedder.from_preset(str(tmp_path / "ours")))
 
 
