@@ -307,7 +307,7 @@ def has_part(config: dict, tensors: Tensors, model, part: str, rules: list[Rule]
         )
         return False
     if part == "classifier_head":
-        return _num_classes(config, type(model)) == model.num_classes
+        return _num_classes(config, type(model)) == model.classifier_head.bias.shape[0]
     return True
 
 
