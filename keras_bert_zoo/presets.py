@@ -171,10 +171,9 @@ def source_task(source: str) -> str:
     if preset_folder.is_preset(folder):
         name = preset_folder.class_name(folder)
         return next(task for task, (known, _) in TASKS.items() if known.__name__ == name)
-    stated = huggingface.stated_class(folder)
-    folder = huggingface.encoder_folder(folder)
+    pooled_folder, folder = folder, huggingface.encoder_folder(folder)
     reader = _foreign_format(folder)
-    stated = stated or reader.stated_class(folder)
+    stated = reader.stated_class(pooled_folder)
     with reader.open_tensors(folder) as tensors:
         heads = {
             head
@@ -437,7 +436,7 @@ def _from_foreign_folder(
 
 
 def _default_length(preprocessor_class, longest):
-    """Return the length of the task's rows, of at most `longest` pieces, where none is asked for."""
+    """Return the length of the task's rows, at most `longest`, where none is asked for."""
     return min(getattr(preprocessor_class, "default_sequence_length", longest), longest)
 
 

@@ -74,7 +74,7 @@ def _config(model):
         [("the class", type(model).__name__, ARCHITECTURES), ("causal", backbone.causal, [False])],
     )
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    return {
+    config = {
         "architectures": [ARCHITECTURES[type(model).__name__]],
         "model_type": "bert",
         **{theirs: getattr(backbone, ours) for ours, (theirs, _) in BACKBONE_KEYS.items()},
@@ -84,6 +84,9 @@ def _config(model):
         **_classes(model),
         _WRITER_KEY: __version__,
     }
+    if model.preprocessor is not None:
+        config["pad_token_id"] = model.preprocessor.tokenizer.pad_token_id
+    return config
 
 
 def _classes(model):
