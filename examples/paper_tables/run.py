@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from scipy.stats import spearmanr, ttest_rel
+from scipy.stats import spearmanr, ttest_1samp
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from keras_bert_zoo import from_preset
@@ -151,6 +151,10 @@ def row_config(row: Mapping, scale: Mapping, settings: Sequence[str], seed: int)
     return dataclasses.replace(config, model=dataclasses.replace(config.model, **sizes))
 
 
+# What decides nothing about how a run comes out.
+UNIMPORTANT = ("run", "checkpoints", "progress")
+
+
 def key(*facts) -> str:
     """Return a name for what these facts decide."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
@@ -247,7 +251,8 @@ class Experiment(NamedTuple):
     def run(self, row: Mapping, seed: int) -> dict[str, float]:
         """Return a row's scores with a seed, those that are there already and the others."""
         config = row_config(row, self.scale, self.settings, seed)
-        name = key({**dataclasses.asdict(config), "run": None}, self.texts)
+        facts = dataclasses.asdict(config)
+        name = key({k: v for k, v in facts.items() if k not in UNIMPORTANT}, self.texts)
         folder = self.output / "pretraining" / name
         config = dataclasses.replace(config, run=str(folder))
         results = kept(folder.with_suffix(".json"), lambda: pretrain(config))
@@ -311,7 +316,7 @@ def _deviation(values):
 def _difference(values):
     """Return the mean over seeds, and the probability of such a mean where there is nothing."""
     deviation = _deviation(values)
-    p = ttest_rel(values, np.zeros(len(values))).pvalue if deviation else None
+    p = ttest_1samp(values, 0).pvalue if deviation else None
     return {
         "mean": float(np.mean(values)),
         "standard deviation": deviation,
