@@ -26,6 +26,7 @@ TASKS = {
     "backbone": (models.BertBackbone, preprocessing.BertPreprocessor),
     "pretrainer": (models.BertPretrainer, preprocessing.BertPretrainerPreprocessor),
     "masked_lm": (models.BertMaskedLM, preprocessing.BertMaskedLMPreprocessor),
+    "multiple_choice": (models.BertMultipleChoice, preprocessing.BertMultipleChoicePreprocessor),
     "next_sentence": (models.BertNextSentence, preprocessing.BertNextSentencePreprocessor),
     "question_answerer": (
         models.BertQuestionAnswerer,
@@ -105,8 +106,8 @@ def from_preset(
             preset; `hf://owner/name`, with `@revision` if one is meant;
             `kaggle://owner/model/keras/variation`, with `/version` if one is meant; or a name
             of KerasHub's, as `keras_hub://name` where `list_presets` has the name too.
-        task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"next_sentence"`,
-            `"question_answerer"`, `"text_classifier"`, `"text_embedder"` or
+        task: `"backbone"`, `"pretrainer"`, `"masked_lm"`, `"multiple_choice"`,
+            `"next_sentence"`, `"question_answerer"`, `"text_classifier"`, `"text_embedder"` or
             `"token_classifier"`.
         load_weights: False gives the architecture with new weights.
         dtype: the model's dtype or policy, such as `"mixed_bfloat16"`.

@@ -2,6 +2,7 @@
 
 from keras_bert_zoo.models.backbone import BertBackbone
 from keras_bert_zoo.models.masked_lm import BertMaskedLM
+from keras_bert_zoo.models.multiple_choice import BertMultipleChoice
 from keras_bert_zoo.models.next_sentence import BertNextSentence
 from keras_bert_zoo.models.pretrainer import BertPretrainer
 from keras_bert_zoo.models.resizing import add_tokens, keep_layers, resize_positions
@@ -13,6 +14,7 @@ from keras_bert_zoo.models.token_classifier import BertTokenClassifier
 __all__ = [
     "BertBackbone",
     "BertMaskedLM",
+    "BertMultipleChoice",
     "BertNextSentence",
     "BertPretrainer",
     "BertQuestionAnswerer",

@@ -1,6 +1,7 @@
 """Text to model inputs in one tf-text graph. The only room that imports TensorFlow."""
 
 from keras_bert_zoo.preprocessing.masking import MaskedLMMasker
+from keras_bert_zoo.preprocessing.multiple_choice import BertMultipleChoicePreprocessor
 from keras_bert_zoo.preprocessing.preprocessor import (
     BertMaskedLMPreprocessor,
     BertNextSentencePreprocessor,
@@ -16,6 +17,7 @@ from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
 
 __all__ = [
     "BertMaskedLMPreprocessor",
+    "BertMultipleChoicePreprocessor",
     "BertNextSentencePreprocessor",
     "BertPreprocessor",
     "BertPretrainerPreprocessor",
