@@ -9,6 +9,7 @@ from keras_bert_zoo.layers.common import (
     check_rate,
     initializer,
 )
+from keras_bert_zoo.layers.dense import BertDense
 from keras_bert_zoo.layers.self_attention import BertSelfAttention
 
 
@@ -66,14 +67,14 @@ class BertEncoderBlock(keras.layers.Layer):
         self.attention_layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, name="attention_layer_norm", **common
         )
-        self.intermediate_dense = keras.layers.Dense(
+        self.intermediate_dense = BertDense(
             intermediate_dim,
             activation=activation_function(hidden_activation),
             kernel_initializer=initializer(),
             name="intermediate",
             **common,
         )
-        self.output_dense = keras.layers.Dense(
+        self.output_dense = BertDense(
             hidden_dim, kernel_initializer=initializer(), name="output", **common
         )
         self.output_layer_norm = keras.layers.LayerNormalization(

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_bert_zoo.layers.common import activation_function, initializer
+from keras_bert_zoo.layers.dense import BertDense, matrix_product
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -36,7 +37,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.token_embedding = token_embedding
         self.hidden_activation = hidden_activation
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.dense = keras.layers.Dense(
+        self.dense = BertDense(
             token_embedding.output_dim,
             activation=activation_function(hidden_activation),
             kernel_initializer=initializer(),
@@ -64,8 +65,11 @@ class MaskedLMHead(keras.layers.Layer):
         mask_positions = ops.convert_to_tensor(mask_positions, dtype="int32")
         masked = ops.take_along_axis(x, mask_positions[:, :, None], axis=1)
         masked = self.layer_norm(self.dense(masked))
+        rows = ops.reshape(masked, (-1, self.token_embedding.output_dim))
         table = ops.cast(self.token_embedding.embeddings, self.compute_dtype)
-        return ops.matmul(masked, ops.transpose(table)) + ops.cast(self.bias, self.compute_dtype)
+        logits = matrix_product(rows, ops.transpose(table))
+        logits = logits + ops.cast(self.bias, self.compute_dtype)
+        return ops.reshape(logits, (*ops.shape(mask_positions), self.token_embedding.input_dim))
 
     def compute_output_shape(self, x_shape, mask_positions_shape):
         """Return (batch, predictions, vocabulary_size)."""

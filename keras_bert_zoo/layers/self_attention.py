@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_bert_zoo.layers.common import check_heads, check_rate, initializer
+from keras_bert_zoo.layers.dense import BertDense
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -44,10 +45,10 @@ class BertSelfAttention(keras.layers.Layer):
         self.head_dim = hidden_dim // num_heads
         self.attention_dropout = attention_dropout
         self.causal = causal
-        self.qkv = keras.layers.Dense(
+        self.qkv = BertDense(
             3 * hidden_dim, kernel_initializer=initializer(), dtype=self.dtype_policy, name="qkv"
         )
-        self.output_dense = keras.layers.Dense(
+        self.output_dense = BertDense(
             hidden_dim, kernel_initializer=initializer(), dtype=self.dtype_policy, name="output"
         )
         self.dropout = keras.layers.Dropout(
