@@ -4,7 +4,6 @@ A format is one ordered table of rules. Read from right to left it loads a check
 left to right it writes one, so the two can't drift apart.
 """
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -143,23 +142,12 @@ def build(
     rules = list(rules)
     names = _names(rules, tensors)
     errors = []
-
-    def initial_value(rule, shape, dtype):
-        try:
-            # A copy in the usual order of memory, whatever the rule made of their tensors.
-            value = np.array(_value(rule, tensors, shape), order="C")
-            return keras.ops.convert_to_tensor(value, dtype)
-        except Exception as error:
-            # Raised later: Keras must come to the end of its list.
-            errors.append(error)
-            return keras.ops.zeros(shape, dtype)
-
     # In this scope Keras gives variables their values at the end.
     with keras.StatelessScope():
         model = make()
         variables = {variable.path: variable for variable in model.variables}
         for rule in rules:
-            variables[rule.ours]._initializer = functools.partial(initial_value, rule)
+            variables[rule.ours]._initializer = _InitialValue(rule, tensors, errors)
     if errors:
         raise errors[0]
     if keras.backend.backend() == "torch":
@@ -167,6 +155,28 @@ def build(
         for layer in model._flatten_layers():
             layer._track_variables()
     return model, names
+
+
+class _InitialValue:
+    """What Keras calls for a variable's first value: here the one that a rule reads.
+
+    It is no function, because JAX compiles the method of one for a variable split over devices.
+    """
+
+    def __init__(self, rule, tensors, errors):
+        self.rule = rule
+        self.tensors = tensors
+        self.errors = errors
+
+    def __call__(self, shape, dtype=None):
+        try:
+            # A copy in the usual order of memory, whatever the rule made of their tensors.
+            value = np.array(_value(self.rule, self.tensors, shape), order="C")
+            return keras.ops.convert_to_tensor(value, dtype)
+        except Exception as error:
+            # Raised later: Keras must come to the end of its list.
+            self.errors.append(error)
+            return keras.ops.zeros(shape, dtype)
 
 
 def _names(rules, tensors):

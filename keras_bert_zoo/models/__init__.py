@@ -5,8 +5,8 @@ from keras_bert_zoo.models.masked_lm import BertMaskedLM
 from keras_bert_zoo.models.multiple_choice import BertMultipleChoice
 from keras_bert_zoo.models.next_sentence import BertNextSentence
 from keras_bert_zoo.models.pretrainer import BertPretrainer
-from keras_bert_zoo.models.resizing import add_tokens, keep_layers, resize_positions
 from keras_bert_zoo.models.question_answerer import BertQuestionAnswerer
+from keras_bert_zoo.models.resizing import add_tokens, keep_layers, resize_positions
 from keras_bert_zoo.models.text_classifier import BertTextClassifier
 from keras_bert_zoo.models.text_embedder import BertTextEmbedder
 from keras_bert_zoo.models.token_classifier import BertTokenClassifier
