@@ -69,8 +69,8 @@ def token_f1(prediction: str, answers: Sequence[str], empty_agree: bool = True) 
 
 def squad_scores(
     table: Mapping[str, Sequence],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float] | None = None,
+    predictions: Mapping[str, str] | Sequence[str],
+    null_odds: Mapping[str, float] | Sequence[float] | None = None,
     threshold: float | None = None,
 ) -> dict[str, float]:
     """Return what the official evaluation of SQuAD 1.1 or 2.0 says of predictions.
@@ -81,8 +81,9 @@ def squad_scores(
 
     Args:
         table: what `read_squad` returns; its columns `id`, `answers` and `is_impossible` count.
-        predictions: the text predicted for each id, `""` for no answer.
-        null_odds: for each id how much is said for no answer, in any unit.
+        predictions: the text predicted, `""` for no answer, for each id or, as a list, for
+            each question in the table's order.
+        null_odds: likewise how much is said for no answer, in any unit.
         threshold: take the questions with higher odds as predicted to have no answer.
 
     Returns:
@@ -92,7 +93,8 @@ def squad_scores(
         threshold, `best_exact_thresh` and `best_f1_thresh`.
 
     Raises:
-        ValueError: a question that is not impossible has no gold answers; the odds of a
+        ValueError: a question that is not impossible has no gold answers; two have the same
+            id, and predictions go by ids; lists are not as long as the table; the odds of a
             question are missing; or there is a threshold for no odds.
 
     Example:
@@ -105,38 +107,57 @@ def squad_scores(
         >>> round(scores["exact"], 1), round(scores["f1"], 1), scores["NoAns_f1"]
         (50.0, 83.3, 100.0)
     """
-    ids = list(table["id"])
-    _check(table, predictions, null_odds, threshold)
-    has_answer = {i: bool(a) for i, a in zip(ids, table["answers"], strict=True)}
-    is_second = not all(has_answer.values())
-    raw = {"exact": {}, "f1": {}}
-    for i, answers in zip(ids, table["answers"], strict=True):
-        golds = [text for text, _ in answers if not is_second or normalize_answer(text)] or [""]
-        # An id without a prediction is wrong, an impossible question's too.
-        given = i in predictions
-        text = predictions.get(i, "")
-        raw["exact"][i] = exact_match(text, golds) if given else 0.0
-        raw["f1"][i] = token_f1(text, golds, is_second) if given else 0.0
+    _check_golds(table)
+    texts = _in_order(table, predictions, "predictions")
+    missing = [i for i, text in zip(table["id"], texts, strict=True) if text is None]
+    if missing:
+        warnings.warn(
+            f"{len(missing)} of {len(texts)} questions have no prediction and count as wrong, the "
+            f"first {missing[0]!r}.",
+            stacklevel=2,
+        )
+    has_answer = [bool(answers) for answers in table["answers"]]
+    is_second = not all(has_answer)
+    raw = {"exact": [], "f1": []}
+    for text, answers in zip(texts, table["answers"], strict=True):
+        golds = [gold for gold, _ in answers if not is_second or normalize_answer(gold)] or [""]
+        # A question without a prediction is wrong, an impossible one too.
+        raw["exact"].append(0.0 if text is None else exact_match(text, golds))
+        raw["f1"].append(0.0 if text is None else token_f1(text, golds, is_second))
 
-    kept = {
-        name: {
-            i: float(not has_answer[i])
-            if threshold is not None and null_odds[i] > threshold
-            else score
-            for i, score in scores.items()
-        }
-        for name, scores in raw.items()
-    }
-    result = _means(kept, ids)
+    kept = raw
+    if null_odds is None and threshold is not None:
+        raise ValueError(f"`threshold`={threshold} needs `null_odds`.")
+    if null_odds is not None:
+        odds = _in_order(table, null_odds, "null_odds")
+        if None in odds:
+            missing = table["id"][odds.index(None)]
+            raise ValueError(f"`null_odds` must have every question. Missing: {missing!r}.")
+        if threshold is not None:
+            is_none = [value > threshold for value in odds]
+            kept = {
+                name: [
+                    float(not known) if none else score
+                    for score, known, none in zip(scores, has_answer, is_none, strict=True)
+                ]
+                for name, scores in raw.items()
+            }
+    result = _means(kept)
     if is_second:
         for prefix, kind in (("HasAns_", True), ("NoAns_", False)):
-            chosen = [i for i in ids if has_answer[i] is kind]
+            chosen = [row for row, known in enumerate(has_answer) if known is kind]
             if chosen:
-                means = _means(kept, chosen).items()
-                result.update({f"{prefix}{name}": value for name, value in means})
+                means = _means({name: [of[row] for row in chosen] for name, of in kept.items()})
+                result.update({f"{prefix}{name}": value for name, value in means.items()})
     if null_odds is not None:
+        rows = range(len(odds))
+        if isinstance(null_odds, Mapping):
+            # In the order of the odds given, as the official evaluation breaks its ties.
+            places = {i: place for place, i in enumerate(null_odds)}
+            rows = sorted(rows, key=lambda row: places[table["id"][row]])
+        rows = sorted(rows, key=lambda row: odds[row])
         for name, scores in raw.items():
-            best, where = _best_threshold(scores, predictions, null_odds, has_answer)
+            best, where = _best_threshold(rows, scores, texts, odds, has_answer)
             result.update({f"best_{name}": best, f"best_{name}_thresh": where})
     return result
 
@@ -154,7 +175,11 @@ def write_squad_predictions(
         folder: is made if need be.
         ids: the questions' ids.
         answers: what `BertQuestionAnswerer.answer` returned for them.
+
+    Raises:
+        ValueError: two questions have the same id.
     """
+    _check_unique(ids)
     answers = dict(zip(ids, answers, strict=True))
     files = {
         "predictions": {i: answer.text for i, answer in answers.items()},
@@ -172,55 +197,59 @@ def write_squad_predictions(
         write_whole(pathlib.Path(folder) / f"{name}.json", text.encode())
 
 
-def _check(table, predictions, null_odds, threshold):
+def _check_golds(table):
     ids = table["id"]
     if not len(ids):
         raise ValueError("`table` has no questions.")
-    unknown = [
-        i
-        for i, answers, impossible in zip(
-            ids, table["answers"], table["is_impossible"], strict=True
-        )
-        if not answers and not impossible
-    ]
+    columns = zip(ids, table["answers"], table["is_impossible"], strict=True)
+    unknown = [i for i, answers, impossible in columns if not answers and not impossible]
     if unknown:
         raise ValueError(
             f"{len(unknown)} of {len(ids)} questions have no gold answers and are not said to be "
             f"impossible, the first {unknown[0]!r}: what they are answered can't be scored."
         )
-    missing = [i for i in ids if i not in predictions]
-    if missing:
-        warnings.warn(
-            f"{len(missing)} of {len(ids)} questions have no prediction and count as wrong, the "
-            f"first {missing[0]!r}.",
-            stacklevel=3,
+
+
+def _in_order(table, values, name):
+    """Return what is said of each question in the table's order, None where nothing is."""
+    ids = table["id"]
+    if isinstance(values, Mapping):
+        _check_unique(ids)
+        return [values.get(i) for i in ids]
+    if len(values) != len(ids):
+        raise ValueError(
+            f"`{name}` must have one a question. Received: {len(values)} for {len(ids)} questions."
         )
-    if null_odds is None and threshold is not None:
-        raise ValueError(f"`threshold`={threshold} needs `null_odds`.")
-    if null_odds is not None and any(i not in null_odds for i in ids):
-        first = next(i for i in ids if i not in null_odds)
-        raise ValueError(f"`null_odds` must have every question. Missing: {first!r}.")
+    return list(values)
 
 
-def _means(scores, ids):
-    means = {name: 100 * sum(of[i] for i in ids) / len(ids) for name, of in scores.items()}
-    return {**means, "total": len(ids)}
+def _check_unique(ids):
+    name, count = Counter(ids).most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            f"{count} questions have the id {name!r}. Give predictions as a list, in the "
+            "table's order, or give the questions ids of their own."
+        )
 
 
-def _best_threshold(scores, predictions, null_odds, has_answer):
+def _means(scores):
+    means = {name: 100 * sum(values) / len(values) for name, values in scores.items()}
+    return {**means, "total": len(scores["exact"])}
+
+
+def _best_threshold(rows, scores, predictions, odds, has_answer):
     """Return the best score in percent, and the highest odds at which an answer is still given.
 
-    As in the official evaluation the questions pass one by one from "no answer" to what is
-    predicted for them, also those of equal odds.
+    As in the official evaluation the questions pass one by one, in the order of `rows`, from
+    "no answer" to what is predicted for them, also those of equal odds.
     """
-    current = best = sum(not answer for answer in has_answer.values())
+    current = best = has_answer.count(False)
     threshold = 0.0
-    # In the order of the odds given, as the official evaluation breaks its ties.
-    for i in sorted((i for i in null_odds if i in scores), key=null_odds.get):
-        if has_answer[i]:
-            current += scores[i]
-        elif predictions.get(i, "?"):
+    for row in rows:
+        if has_answer[row]:
+            current += scores[row]
+        elif predictions[row] != "":
             current -= 1
         if current > best:
-            best, threshold = current, null_odds[i]
+            best, threshold = current, odds[row]
     return 100 * best / len(scores), threshold

@@ -122,6 +122,21 @@ def test_questions_of_equal_odds_pass_the_threshold_one_by_one():
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (100, 0.5)
 
 
+def test_predictions_may_come_in_the_order_of_the_questions():
+    questions = table(["boat"], ["sea"], None)
+    by_id = squad_scores(
+        questions, {"2": "", "1": "x", "0": "boat"}, {"0": 1.0, "2": 3.0, "1": 2.0}
+    )
+    in_order = squad_scores(questions, ["boat", "x", ""], [1.0, 2.0, 3.0])
+    assert in_order == by_id
+    questions["id"] = ["0", "0", "0"]
+    assert squad_scores(questions, ["boat", "x", ""], [1.0, 2.0, 3.0]) == by_id
+    with pytest.raises(ValueError, match="3 questions have the id '0'"):
+        squad_scores(questions, {"0": "boat"})
+    with pytest.raises(ValueError, match="predictions.*Received: 2 for 3"):
+        squad_scores(questions, ["boat", "x"])
+
+
 def test_what_can_not_be_scored_is_said():
     with pytest.raises(ValueError, match="no questions"):
         squad_scores(table(), {})
@@ -134,6 +149,12 @@ def test_what_can_not_be_scored_is_said():
     with pytest.warns(UserWarning, match="1 of 2 questions have no prediction.*'1'"):
         scores = squad_scores(table(["boat"], None), {"0": "boat"})
     assert scores["exact"] == 50
+
+
+def test_files_by_ids_need_ids_of_their_own(tmp_path):
+    with pytest.raises(ValueError, match="2 questions have the id 'x'"):
+        write_squad_predictions(tmp_path / "new", ["x", "x"], [None, None])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_three_files_are_the_official_ones(tmp_path):

@@ -46,14 +46,13 @@ class BertQuestionAnswerer(StructuredTexts, keras.Model):
 
     Example:
         >>> backbone = BertBackbone(
-        ...     vocabulary_size=9, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
+        ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16)
         >>> tokenizer = BertTokenizer(
         ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "by", "ann", "lee"], True)
         >>> preprocessor = BertQuestionAnswererPreprocessor(tokenizer, sequence_length=16)
         >>> answerer = BertQuestionAnswerer(backbone, preprocessor)
-        >>> history = answerer.fit(
-        ...     (["Who", "Who"], ["By Lee", "By Ann Lee"]), [[("Lee", 3)], [("Ann Lee", 3)]],
-        ...     verbose=0)
+        >>> measured = answerer.evaluate(
+        ...     (["Who", "Who"], ["By Lee", "By Ann Lee"]), [[("Lee", 3)], []], verbose=0)
         >>> (answer,) = answerer.answer(["Who"], ["By Ann Lee"])
         >>> answer.text == "By Ann Lee"[answer.start : answer.end]
         True
