@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_bert_zoo.checkpoints.rules import (
     Rule,
+    Tensors,
     merge_heads,
     same,
     split_heads,
@@ -337,26 +338,18 @@ def standard_name(name: str) -> str:
     return name
 
 
-class Tensors:
-    """A folder's tensors by standard name, each read from disk when it is asked for."""
+class _Tensors(Tensors):
+    """A folder's tensors by standard name in float32; its weights alone are gone through."""
 
     def __init__(self, readers: dict[str, Callable[[], np.ndarray]]):
-        self._readers = {standard_name(name): read for name, read in readers.items()}
+        readers = {standard_name(name): read for name, read in readers.items()}
         # The masked-LM bias has two names, and this is the one that transformers computes with.
-        if _DECODER_BIAS in self._readers:
-            self._readers["cls.predictions.bias"] = self._readers.pop(_DECODER_BIAS)
-
-    def __contains__(self, name: str) -> bool:
-        """Say whether the folder has the tensor."""
-        return name in self._readers
+        if _DECODER_BIAS in readers:
+            readers["cls.predictions.bias"] = readers.pop(_DECODER_BIAS)
+        super().__init__(readers, lambda name: readers[name]().astype("float32", copy=False))
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names of the weights."""
-        return (name for name in self._readers if not _NOT_WEIGHTS.fullmatch(name))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Return one tensor in float32."""
-        return self._readers[name]().astype("float32", copy=False)
+        return (name for name in super().__iter__() if not _NOT_WEIGHTS.fullmatch(name))
 
 
 @contextlib.contextmanager
@@ -379,7 +372,7 @@ def open_tensors(folder: pathlib.Path) -> Iterator[Tensors]:
             if not (folder / name).exists():
                 raise ValueError(f"{str(folder)!r} lacks the file {name!r} that its index names.")
             readers.update(open_file(folder / name))
-        yield Tensors(readers)
+        yield _Tensors(readers)
         return
     raise ValueError(
         f"{str(folder)!r} has no weights: none of {', '.join(_OPENERS)}, whole or in shards."

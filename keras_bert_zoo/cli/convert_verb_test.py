@@ -42,8 +42,8 @@ def test_a_classifier_goes_to_transformers_and_back(tmp_path, caplog):
     assert report in caplog.text
     loaded = zoo.from_preset(tmp_path / "back", "text_classifier")
     assert loaded.class_names == ["no", "yes", "maybe"]
-    texts = ["a b c", "h"]
-    np.testing.assert_array_equal(loaded.predict(texts), classifier.predict(texts))
+    for ours, theirs in zip(loaded.get_weights(), classifier.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from keras_bert_zoo.preprocessing import (
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcd", "##c", "##d"]
 
-INPUTS = {"token_ids": [[2, 5, 6, 3]], "segment_ids": [[0] * 4], "padding_mask": [[1] * 4]}
-
 
 def backbone(**arguments):
     return BertBackbone(
@@ -124,9 +122,6 @@ def test_layers_that_stay_keep_their_weights_in_their_order():
         np.testing.assert_array_equal(after[new], before[old], err_msg=new)
     assert [layer.trainable for layer in shorter.backbone.encoder_layers] == [True, False]
     assert shorter.class_names == ["n", "y"]
-    # The first layer alone sees what it saw.
-    states = [m.backbone.hidden_states(INPUTS)[1] for m in (model, shorter)]
-    np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, states))
 
 
 @pytest.mark.parametrize("layers", [[], [0, 3], [1, 0], [0, 0], [-1]])
@@ -140,8 +135,6 @@ def test_fewer_positions_are_the_first_ones():
     shorter = resize_positions(model, 8)
     np.testing.assert_array_equal(weights(shorter)[POSITIONS], weights(model)[POSITIONS][:8])
     assert shorter.preprocessor.sequence_length == shorter.backbone.max_sequence_length == 8
-    outputs = [keras.ops.convert_to_numpy(m(INPUTS)) for m in (model, shorter)]
-    np.testing.assert_allclose(*outputs, atol=1e-6)
 
 
 def test_more_positions_repeat_the_table_and_are_said_to_be_new():
@@ -151,8 +144,6 @@ def test_more_positions_repeat_the_table_and_are_said_to_be_new():
     table, old = weights(longer)[POSITIONS], weights(model)[POSITIONS]
     np.testing.assert_array_equal(table, np.concatenate([old, old, old[:6]]))
     assert longer.preprocessor.sequence_length == 30
-    rows = {"token_ids": [[5] * 30], "segment_ids": [[0] * 30], "padding_mask": [[1] * 30]}
-    assert tuple(longer(rows).shape) == (1, 2)
 
 
 @pytest.mark.slow
@@ -161,8 +152,10 @@ def test_a_resized_model_is_trained_and_saved_as_any_other(tmp_path):
 
     model = classifier()
     model.fit(["a b", "c"], [0, 1], verbose=0)
-    resized = keep_layers(resize_positions(add_tokens(model, ["ac"]), 8), range(2))
-    resized.fit(["a b", "ac"], [0, 1], verbose=0)
+    with pytest.warns(UserWarning, match="repeat the first"):
+        longer = resize_positions(add_tokens(model, ["ac"]), 16)
+    resized = keep_layers(longer, range(2))
+    resized.fit(["a b " * 9, "ac"], [0, 1], verbose=0)
     resized.save_to_preset(tmp_path / "preset")
     loaded = from_preset(tmp_path / "preset", "text_classifier")
     np.testing.assert_array_equal(
