@@ -290,7 +290,7 @@ def free_ports(count):
 
 
 @functools.cache
-def on_one_device(steps, own_shards=False):
+def on_one_device(steps, own_shards):
     return run(TRAIN, "one", steps, own_shards)[0]
 
 
@@ -324,7 +324,7 @@ ON_SEVERAL_HOSTS = {
     ],
 )
 def test_losses_are_those_of_one_device(strategy, devices, processes, steps):
-    expected = on_one_device(steps)
+    expected = on_one_device(steps, False)
     reports = run(TRAIN, strategy, steps, False, devices=devices, processes=processes)
     assert_same_weights(reports[0]["saved"], expected["saved"])
     for report in reports:

@@ -234,6 +234,12 @@ def metrics_of_all_processes(variables, results, parts: Distribution):
 PREDICTS_TOGETHER = True
 
 
+@contextlib.contextmanager
 def saving(variables):
-    """Do nothing: each process has the whole model."""
-    return contextlib.nullcontext()
+    """Hold no strategy: variables that Keras makes while it saves are the first process's alone."""
+    engine = tf.distribute.get_strategy()
+    end()
+    try:
+        yield
+    finally:
+        tf.distribute.experimental_set_strategy(engine)
