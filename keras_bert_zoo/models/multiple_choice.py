@@ -46,7 +46,7 @@ class BertMultipleChoice(StructuredTexts, keras.Model):
         >>> tokenizer = BertTokenizer(
         ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"], lowercase=True)
         >>> backbone = BertBackbone(
-        ...     vocabulary_size=7, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
+        ...     vocabulary_size=7, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16)
         >>> model = BertMultipleChoice(
         ...     backbone, BertMultipleChoicePreprocessor(tokenizer, sequence_length=16))
         >>> chosen = model.choose(["a", "b"], [["a", "b b", "b"], ["b"]])

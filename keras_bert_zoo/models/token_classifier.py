@@ -43,7 +43,7 @@ class BertTokenClassifier(StructuredTexts, keras.Model):
         ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "ni", "##els"],
         ...     lowercase=True)
         >>> backbone = BertBackbone(
-        ...     vocabulary_size=8, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
+        ...     vocabulary_size=8, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16)
         >>> tagger = BertTokenClassifier(
         ...     backbone, class_names=["O", "B-PER"],
         ...     preprocessor=BertTokenClassifierPreprocessor(tokenizer, sequence_length=16))

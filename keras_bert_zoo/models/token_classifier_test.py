@@ -29,7 +29,7 @@ NUMBERS = [[NAMES.index(tag) for tag in row] for row in TAGS]
 
 def backbone():
     return BertBackbone(
-        len(PIECES), 2, 2, 8, 16, max_sequence_length=16, dropout=0.0, attention_dropout=0.0
+        len(PIECES), 1, 2, 8, 16, max_sequence_length=16, dropout=0.0, attention_dropout=0.0
     )
 
 
@@ -239,7 +239,7 @@ def test_a_checkpoint_of_transformers_tags_as_it_does_there(tmp_path):
     config = transformers.BertConfig(
         vocab_size=len(PIECES),
         hidden_size=8,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=16,
         max_position_embeddings=16,
