@@ -51,8 +51,6 @@ class BertQuestionAnswerer(StructuredTexts, keras.Model):
         ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "by", "ann", "lee"], True)
         >>> preprocessor = BertQuestionAnswererPreprocessor(tokenizer, sequence_length=16)
         >>> answerer = BertQuestionAnswerer(backbone, preprocessor)
-        >>> measured = answerer.evaluate(
-        ...     (["Who", "Who"], ["By Lee", "By Ann Lee"]), [[("Lee", 3)], []], verbose=0)
         >>> (answer,) = answerer.answer(["Who"], ["By Ann Lee"])
         >>> answer.text == "By Ann Lee"[answer.start : answer.end]
         True

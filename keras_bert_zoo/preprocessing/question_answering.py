@@ -138,7 +138,7 @@ class BertQuestionAnswererPreprocessor(BertPreprocessor):
                 f"{len(sample_weight)} for {size} questions."
             )
         parts, labels, owners, lost = [], [], [], []
-        for begin in range(0, size, CHUNK):
+        for begin in range(0, max(size, 1), CHUNK):
             part = slice(begin, begin + CHUNK)
             of_part = None if spans is None else {k: v[part] for k, v in spans.items()}
             windows, labelled, is_lost = self._windows(questions[part], contexts[part], of_part)
