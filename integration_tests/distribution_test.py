@@ -221,7 +221,7 @@ def run(program, *arguments, devices=1, processes=1):
             for before, extra in launches(processes)
         ]
         try:
-            printed = [process.communicate(timeout=600)[0] for process in started]
+            printed = [process.communicate(timeout=1800)[0] for process in started]
         finally:
             # One that waits for another, which has failed, would wait on.
             for process in started:
