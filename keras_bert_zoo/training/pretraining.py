@@ -94,11 +94,13 @@ def make_model(config: Config, source: Source) -> keras.Model:
         **dataclasses.asdict(config.masking),
     )
     model = (BertPretrainer if is_pair else BertMaskedLM)(backbone, preprocessor)
-    # The loss of several batches is a mean of means; this is the mean over their masked pieces.
+    # The loss of several batches is a mean of means; this is the mean over their masked pieces,
+    # or over their examples.
     metrics = model.defaults()["weighted_metrics"]
-    (metrics["masked_lm"] if is_pair else metrics).append(
-        keras.metrics.SparseCategoricalCrossentropy(name="crossentropy", from_logits=True)
-    )
+    for task in metrics.values() if is_pair else [metrics]:
+        task.append(
+            keras.metrics.SparseCategoricalCrossentropy(name="crossentropy", from_logits=True)
+        )
     model.compile(optimizer=make_optimizer(config), weighted_metrics=metrics)
     return model
 
@@ -420,7 +422,7 @@ def _scores(logs):
         "accuracy": "masked_lm_accuracy",
         "masked_lm_crossentropy": "masked_lm_loss",
         "masked_lm_accuracy": "masked_lm_accuracy",
-        "next_sentence_loss": "next_sentence_loss",
+        "next_sentence_crossentropy": "next_sentence_loss",
         "next_sentence_accuracy": "next_sentence_accuracy",
     }
     return {names[key]: float(logs[key]) for key in sorted(names) if key in logs}

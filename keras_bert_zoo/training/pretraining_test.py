@@ -127,23 +127,31 @@ def test_a_left_to_right_model_is_trained_and_saved(texts, tmp_path):
     assert isinstance(saved, BertMaskedLM) and saved.backbone.causal
 
 
-def test_the_loss_of_held_out_data_is_the_mean_over_their_masked_pieces(texts, tmp_path):
+def test_the_losses_of_held_out_data_are_means_over_masked_pieces_and_pairs(texts, tmp_path):
     settings = config(texts, tmp_path / "run", {"dropout": 0.0, "attention_dropout": 0.0})
     results = pretrain(settings, say=lambda line: None)
     saved = from_preset(str(tmp_path / "run" / "preset"), "pretrainer")
     assert isinstance(saved, BertPretrainer)
 
-    losses = []
+    losses = {"masked_lm": [], "next_sentence": []}
     for inputs, labels, weights in open_source(settings).phase(0).held_out:
         inputs = {name: value.numpy() for name, value in inputs.items()}
-        logits = keras.ops.convert_to_numpy(saved.predict(inputs, verbose=0)["masked_lm"])
-        log_sums = np.log(np.exp(logits.astype("float64")).sum(axis=-1))
-        ids = labels["masked_lm"].numpy()
-        chosen = np.take_along_axis(logits, ids[..., None], axis=-1)[..., 0]
-        losses += (log_sums - chosen)[weights["masked_lm"].numpy() > 0].tolist()
+        outputs = saved.predict(inputs, verbose=0)
+        for task in losses:
+            logits = keras.ops.convert_to_numpy(outputs[task])
+            log_sums = np.log(np.exp(logits.astype("float64")).sum(axis=-1))
+            ids = labels[task].numpy()
+            chosen = np.take_along_axis(logits, ids[..., None], axis=-1)[..., 0]
+            losses[task] += (log_sums - chosen)[weights[task].numpy() > 0].tolist()
     loss = results["held-out masked-LM loss (nats)"]
-    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-    assert results["held-out pseudo-perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
+    expected = np.mean(losses["masked_lm"])
+    assert loss == pytest.approx(expected, rel=1e-5)
+    assert results["held-out pseudo-perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
+    # The last batch is smaller.
+    assert len(losses["next_sentence"]) % 8
+    *_, line = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    loss = json.loads(line)["held_out"]["next_sentence_loss"]
+    assert loss == pytest.approx(np.mean(losses["next_sentence"]), rel=1e-5)
 
 
 def test_the_schedule_is_laid_over_all_phases(texts):
