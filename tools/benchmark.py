@@ -4,8 +4,9 @@
 
 The model has 6 layers of 384 and 12 heads, a batch 16 rows of 128 pieces, none of them padding,
 20 of them predicted. Programs take turns; each is pinned to the same cores. Processor time
-counts where there is one core, the clock where there are several. Prints medians and the ratios
-to this package on the same backend. Needs `pip install keras-hub transformers`.
+counts where there is one core, the clock where there are several. KerasHub's GELU is the tanh
+one, transformers' the exact. Prints medians and the ratios to this package's first on the same
+backend. Needs `pip install keras-hub transformers`.
 """
 
 import argparse
@@ -33,11 +34,13 @@ def example():
     return ids, positions, np.take_along_axis(ids, positions, axis=1)
 
 
-def zoo_backbone():
+def zoo_backbone(activation):
     """Return this package's encoder."""
     import keras_bert_zoo as zoo
 
-    return zoo.models.BertBackbone(VOCABULARY, LAYERS, HEADS, WIDTH, 4 * WIDTH)
+    return zoo.models.BertBackbone(
+        VOCABULARY, LAYERS, HEADS, WIDTH, 4 * WIDTH, hidden_activation=activation
+    )
 
 
 def keras_hub_backbone():
@@ -99,9 +102,9 @@ def keras_step(model, positions_name):
     )
 
 
-def zoo_forward():
+def zoo_forward(activation="gelu"):
     """Run this package's encoder."""
-    return keras_forward(zoo_backbone())
+    return keras_forward(zoo_backbone(activation))
 
 
 def keras_hub_forward():
@@ -109,11 +112,11 @@ def keras_hub_forward():
     return keras_forward(keras_hub_backbone())
 
 
-def zoo_step():
+def zoo_step(activation="gelu"):
     """Train this package's masked LM."""
     import keras_bert_zoo as zoo
 
-    return keras_step(zoo.models.BertMaskedLM(zoo_backbone()), "mask_positions")
+    return keras_step(zoo.models.BertMaskedLM(zoo_backbone(activation)), "mask_positions")
 
 
 def keras_hub_step():
@@ -168,12 +171,14 @@ def transformers_step(compiled=False):
 WORKLOADS = {
     "forward": {
         "zoo": zoo_forward,
+        "zoo, tanh GELU": lambda: zoo_forward("gelu_tanh"),
         "keras_hub": keras_hub_forward,
         "transformers": transformers_forward,
         "transformers, compiled": lambda: transformers_forward(compiled=True),
     },
     "masked_lm_step": {
         "zoo": zoo_step,
+        "zoo, tanh GELU": lambda: zoo_step("gelu_tanh"),
         "keras_hub": keras_hub_step,
         "transformers": transformers_step,
         "transformers, compiled": lambda: transformers_step(compiled=True),

@@ -20,7 +20,9 @@ class BertEncoderBlock(keras.layers.Layer):
     `x = LayerNorm(x + Dropout(Attention(x)))`, then the same round the feed-forward
     network. `x` is a float tensor (batch, length, hidden_dim), `attention_mask` integers
     (batch, length), 1 where a real token stands, or (batch, length, length), 1 where a
-    query may see a key; the output has the shape of `x`.
+    query may see a key; the output has the shape of `x`. Where `positions`, integers (batch,
+    queries), are given, it is (batch, queries, hidden_dim): the states at these positions
+    alone, which see all others as ever.
 
     With `rematerialize=True` training keeps nothing of a layer but its input, and computes
     the rest again, with the same dropout, when the gradients need it (Chen et al. 2016).
@@ -82,7 +84,7 @@ class BertEncoderBlock(keras.layers.Layer):
         )
         self.dropout = keras.layers.Dropout(dropout, name="dropout", **common)
 
-    def build(self, x_shape, attention_mask_shape=None):
+    def build(self, x_shape, attention_mask_shape=None, positions_shape=None):
         """Create the weights of both halves."""
         shape = (None, None, self.hidden_dim)
         self.attention.build(shape)
@@ -92,20 +94,22 @@ class BertEncoderBlock(keras.layers.Layer):
         self.output_layer_norm.build(shape)
         self.built = True
 
-    def call(self, x, attention_mask, training=None):
+    def call(self, x, attention_mask, positions=None, training=None):
         """Transform `x` (batch, length, hidden_dim)."""
         x = keras.ops.cast(x, self.compute_dtype)
         if training and self.rematerialize:
-            return self._recomputed(x, attention_mask)
-        return self._transformed(x, attention_mask, training)
+            return self._recomputed(x, attention_mask, positions)
+        return self._transformed(x, attention_mask, positions, training)
 
-    def _transformed(self, x, attention_mask, training):
-        attended = self.attention(x, attention_mask, training=training)
+    def _transformed(self, x, attention_mask, positions, training):
+        attended = self.attention(x, attention_mask, positions, training=training)
+        if positions is not None:
+            x = keras.ops.take_along_axis(x, positions[:, :, None], axis=1)
         x = self.attention_layer_norm(x + self.dropout(attended, training=training))
         transformed = self.output_dense(self.intermediate_dense(x))
         return self.output_layer_norm(x + self.dropout(transformed, training=training))
 
-    def _recomputed(self, x, attention_mask):
+    def _recomputed(self, x, attention_mask, positions):
         # `keras.RematScope` draws other dropout in the second run, or fails. Here both runs begin
         # with the same seeds, and the first gives back the next ones.
         weights = self.weights
@@ -116,7 +120,7 @@ class BertEncoderBlock(keras.layers.Layer):
         def transform(x, *values):
             state = [*zip(weights, values, strict=True), *zip(seeds, first_seeds, strict=True)]
             with keras.StatelessScope(state) as scope:
-                x = self._transformed(x, attention_mask, training=True)
+                x = self._transformed(x, attention_mask, positions, training=True)
             return x, *(scope.get_current_value(seed) for seed in seeds)
 
         x, *next_seeds = keras.remat(transform)(x, *(weight.value for weight in weights))
@@ -124,9 +128,9 @@ class BertEncoderBlock(keras.layers.Layer):
             seed.assign(value)
         return x
 
-    def compute_output_shape(self, x_shape, attention_mask_shape=None):
-        """Return the shape of `x`."""
-        return x_shape
+    def compute_output_shape(self, x_shape, attention_mask_shape=None, positions_shape=None):
+        """Return the shape of `x`, or of its rows at the positions."""
+        return x_shape if positions_shape is None else (*positions_shape, x_shape[-1])
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -16,8 +16,9 @@ class MaskedLMHead(keras.layers.Layer):
     al. 2018, section 3.1.
 
     Inputs are `x`, a float tensor (batch, length, hidden_dim), and `mask_positions`,
-    integers (batch, predictions) below length. The output is (batch, predictions,
-    vocabulary_size) of float logits.
+    integers (batch, predictions) below length, or None where `x` holds the states of
+    these positions already. The output is (batch, predictions, vocabulary_size) of float
+    logits.
 
     Example:
         >>> table = keras.layers.Embedding(10, 4)
@@ -60,20 +61,21 @@ class MaskedLMHead(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, x, mask_positions):
-        """Score the vocabulary at `mask_positions`."""
-        mask_positions = ops.convert_to_tensor(mask_positions, dtype="int32")
-        masked = ops.take_along_axis(x, mask_positions[:, :, None], axis=1)
-        masked = self.layer_norm(self.dense(masked))
+    def call(self, x, mask_positions=None):
+        """Score the vocabulary at `mask_positions`, or at all of `x`."""
+        if mask_positions is not None:
+            mask_positions = ops.convert_to_tensor(mask_positions, dtype="int32")
+            x = ops.take_along_axis(x, mask_positions[:, :, None], axis=1)
+        masked = self.layer_norm(self.dense(x))
         rows = ops.reshape(masked, (-1, self.token_embedding.output_dim))
         table = ops.cast(self.token_embedding.embeddings, self.compute_dtype)
         logits = matrix_product(rows, ops.transpose(table))
         logits = logits + ops.cast(self.bias, self.compute_dtype)
-        return ops.reshape(logits, (*ops.shape(mask_positions), self.token_embedding.input_dim))
+        return ops.reshape(logits, (*ops.shape(x)[:-1], self.token_embedding.input_dim))
 
-    def compute_output_shape(self, x_shape, mask_positions_shape):
+    def compute_output_shape(self, x_shape, mask_positions_shape=None):
         """Return (batch, predictions, vocabulary_size)."""
-        return (*mask_positions_shape, self.token_embedding.input_dim)
+        return (*(mask_positions_shape or x_shape[:-1]), self.token_embedding.input_dim)
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -164,6 +164,22 @@ def test_dropout_acts_in_training_alone_and_keeps_the_mean():
     np.testing.assert_allclose(to_numpy(layer(x[:1], mask[:1])), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+def test_states_at_some_positions_are_those_among_all(causal, dropout):
+    layer = randomised(
+        BertEncoderBlock(8, 2, 16, dropout=0.0, attention_dropout=dropout, causal=causal),
+        (2, 5, 8),
+    )
+    positions = np.array([[4, 0], [1, 1]])
+    pairs = np.broadcast_to(MASK[:, None, :], (2, 5, 5))
+    for mask in (MASK, pairs):
+        whole = to_numpy(layer(states(), mask, training=True))
+        some = to_numpy(layer(states(), mask, ops.convert_to_tensor(positions), training=True))
+        expected = np.take_along_axis(whole, positions[:, :, None], axis=1)
+        np.testing.assert_allclose(some, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_hidden_keys_have_no_influence_at_all(training):
     changed = states()

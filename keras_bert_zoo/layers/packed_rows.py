@@ -54,6 +54,7 @@ class FirstStates(keras.layers.Layer):
 
     Inputs are `states`, floats (batch, length, hidden_dim), and `example_starts` (batch,
     examples) or None. The output is (batch, hidden_dim), or (batch, examples, hidden_dim).
+    With `positions` the states are those of some positions only, and all of them are given.
 
     Example:
         >>> states = keras.ops.reshape(keras.ops.arange(4.0), (1, 4, 1))
@@ -61,6 +62,43 @@ class FirstStates(keras.layers.Layer):
         [[[0.0], [2.0]]]
     """
 
+    def call(self, states, example_starts=None, positions=None):
+        """Return the states."""
+        return states if positions is not None else first_states(states, example_starts)
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class FirstPositions(keras.layers.Layer):
+    """Where `[CLS]` stands: at each row's first position, or where each packed example begins.
+
+    Inputs are `token_ids`, integers (batch, length), and `example_starts` (batch, examples)
+    or None. The output is `example_starts`, or zeros (batch, 1).
+
+    Example:
+        >>> ids = keras.ops.zeros((2, 3), "int32")
+        >>> keras.ops.convert_to_numpy(FirstPositions()(ids)).tolist()
+        [[0], [0]]
+    """
+
+    def call(self, token_ids, example_starts=None):
+        """Return the positions."""
+        if example_starts is None:
+            return ops.zeros((ops.shape(token_ids)[0], 1), "int32")
+        return ops.cast(example_starts, "int32")
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class ExampleStates(keras.layers.Layer):
+    """Drops the axis of the examples where each row is one.
+
+    Inputs are `states` (batch, examples, hidden_dim) and `example_starts` (batch, examples)
+    or None; the output is `states`, or (batch, hidden_dim) of rows that are not packed.
+
+    Example:
+        >>> tuple(ExampleStates()(keras.ops.ones((2, 1, 4))).shape)
+        (2, 4)
+    """
+
     def call(self, states, example_starts=None):
         """Return the states."""
-        return first_states(states, example_starts)
+        return states[:, 0] if example_starts is None else states

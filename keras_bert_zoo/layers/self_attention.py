@@ -15,7 +15,9 @@ class BertSelfAttention(keras.layers.Layer):
     integers (batch, length) that are 1 where a real token stands, or (batch, length,
     length) that are 1 where a query may see a key; hidden keys have no weight at all, and
     a query without any key attends evenly instead of dividing by zero. The output has
-    the shape of `x`. With `causal=True` a position sees itself and what is left of it.
+    the shape of `x`, or is (batch, queries, hidden_dim) where `positions`, integers (batch,
+    queries), says which positions alone are to attend. With `causal=True` a position sees
+    itself and what is left of it.
 
     The kernel of `qkv` has shape (hidden_dim, num_heads * 3 * head_dim): a head's
     query, key and value columns lie together, so that splitting the columns over
@@ -55,18 +57,23 @@ class BertSelfAttention(keras.layers.Layer):
             attention_dropout, dtype=self.dtype_policy, name="dropout"
         )
 
-    def build(self, x_shape, attention_mask_shape=None):
+    def build(self, x_shape, attention_mask_shape=None, positions_shape=None):
         """Create the two projections' weights."""
         self.qkv.build((None, None, self.hidden_dim))
         self.output_dense.build((None, None, self.hidden_dim))
         self.built = True
 
-    def call(self, x, attention_mask, training=None):
+    def call(self, x, attention_mask, positions=None, training=None):
         """Mix the positions of `x` (batch, length, hidden_dim)."""
         query, key, value = self._project(x)
+        mask = _head_mask(attention_mask)
+        if positions is not None:
+            query, mask = self._at(positions, query, mask, ops.shape(x)[1])
+        # Each query that is left has its own row of a mask by now.
+        causal = self.causal and positions is None
         drop = training and self.attention_dropout > 0
         if drop or not _fused_kernel_takes(self.compute_dtype):
-            probabilities = self._probabilities(query, key, attention_mask)
+            probabilities = self._probabilities(query, key, mask, causal)
             probabilities = self.dropout(probabilities, training=drop)
             context = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
             context = ops.transpose(context, (0, 2, 1, 3))
@@ -75,38 +82,47 @@ class BertSelfAttention(keras.layers.Layer):
                 query,
                 key,
                 value,
-                mask=_head_mask(attention_mask),
-                is_causal=self.causal,
+                mask=mask,
+                is_causal=causal,
             )
-        batch, length = ops.shape(x)[0], ops.shape(x)[1]
-        return self.output_dense(ops.reshape(context, (batch, length, self.hidden_dim)))
+        batch, queries = ops.shape(context)[0], ops.shape(context)[1]
+        return self.output_dense(ops.reshape(context, (batch, queries, self.hidden_dim)))
 
     def attention_scores(self, x, attention_mask):
         """Return the attention probabilities, (batch, num_heads, length, length) floats."""
         query, key, _ = self._project(ops.cast(x, self.compute_dtype))
-        return self._probabilities(query, key, attention_mask)
+        return self._probabilities(query, key, _head_mask(attention_mask), self.causal)
 
     def _project(self, x):
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
         qkv = ops.reshape(self.qkv(x), (batch, length, self.num_heads, 3 * self.head_dim))
         return ops.split(qkv, 3, axis=-1)
 
-    def _probabilities(self, query, key, attention_mask):
+    def _at(self, positions, query, mask, length):
+        """Return the queries at some positions, and the mask's rows for them."""
+        query = ops.take_along_axis(query, positions[:, :, None, None], axis=1)
+        if mask.shape[2] != 1:
+            mask = ops.take_along_axis(mask, positions[:, None, :, None], axis=2)
+        if self.causal:
+            before = positions[:, None, :, None] >= ops.arange(length, dtype=positions.dtype)
+            mask = ops.logical_and(mask, before)
+        return query, mask
+
+    def _probabilities(self, query, key, mask, causal):
         query = ops.transpose(query, (0, 2, 1, 3)) * self.head_dim**-0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
         # In float32, because a float16 softmax over hundreds of keys loses the small weights.
         scores = ops.cast(scores, "float32")
-        mask = _head_mask(attention_mask)
-        if self.causal:
+        if causal:
             positions = ops.arange(ops.shape(scores)[-1])
             mask = ops.logical_and(mask, positions[:, None] >= positions[None, :])
         # Finite, so that a row of padding only gives an even softmax and not NaN.
         scores = ops.where(mask, scores, -1e30)
         return ops.cast(ops.softmax(scores), self.compute_dtype)
 
-    def compute_output_shape(self, x_shape, attention_mask_shape=None):
-        """Return the shape of `x`."""
-        return x_shape
+    def compute_output_shape(self, x_shape, attention_mask_shape=None, positions_shape=None):
+        """Return the shape of `x`, or of its rows at the positions."""
+        return x_shape if positions_shape is None else (*positions_shape, x_shape[-1])
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -4,7 +4,12 @@ import keras
 
 from keras_bert_zoo.layers import BertEmbeddings, BertEncoderBlock
 from keras_bert_zoo.layers.common import check_heads, check_positive_int, initializer
-from keras_bert_zoo.layers.packed_rows import AttentionMask, FirstStates
+from keras_bert_zoo.layers.packed_rows import (
+    AttentionMask,
+    ExampleStates,
+    FirstPositions,
+    FirstStates,
+)
 from keras_bert_zoo.models.text_model import TextModel
 
 
@@ -21,6 +26,10 @@ class BertBackbone(TextModel, keras.Model):
     input, `example_starts` (batch, examples), says where each begins: none sees another,
     each one's positions count from 0, and `pooled_output` is (batch, examples,
     hidden_dim).
+
+    A fifth input that may be left out, `output_positions` (batch, outputs), says which
+    positions' states are wanted. Then the last layer works at these alone, and both outputs
+    are (batch, outputs, hidden_dim): the states, and the pooler's of each.
 
     Args:
         vocabulary_size: rows of the token table.
@@ -123,15 +132,17 @@ class BertBackbone(TextModel, keras.Model):
             name: keras.Input(shape=(None,), dtype="int32", name=name)
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
-        example_starts = keras.Input((None,), dtype="int32", name="example_starts", optional=True)
-        inputs["example_starts"] = example_starts
+        for name in ("example_starts", "output_positions"):
+            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
+        example_starts, positions = inputs["example_starts"], inputs["output_positions"]
         x = embeddings(inputs["token_ids"], inputs["segment_ids"], example_starts)
         mask = attention_mask(inputs["padding_mask"], example_starts)
-        for encoder_layer in encoder_layers:
+        for encoder_layer in encoder_layers[:-1]:
             x = encoder_layer(x, mask)
+        x = encoder_layers[-1](x, mask, positions)
         outputs = {
             "sequence_output": x,
-            "pooled_output": pooler(first_states(x, example_starts)),
+            "pooled_output": pooler(first_states(x, example_starts, positions)),
         }
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
@@ -166,6 +177,21 @@ class BertBackbone(TextModel, keras.Model):
     def rematerialize(self, value: bool) -> None:
         for layer in self.encoder_layers:
             layer.rematerialize = value
+
+    def example_inputs(self) -> dict:
+        """Return the inputs that describe examples, for a task to be built on them."""
+        return {name: x for name, x in self.input.items() if name != "output_positions"}
+
+    def first_pooled_output(self, inputs: dict):
+        """Return the pooled output of the inputs of a task that reads nothing else.
+
+        Its last layer works at `[CLS]` alone. The result is (batch, hidden_dim), or (batch,
+        examples, hidden_dim) of packed rows.
+        """
+        starts = inputs.get("example_starts")
+        positions = FirstPositions(name="first_positions")(inputs["token_ids"], starts)
+        pooled = self({**inputs, "output_positions": positions})["pooled_output"]
+        return ExampleStates(name="example_states", dtype=self.dtype_policy)(pooled, starts)
 
     def hidden_states(self, inputs: dict) -> list:
         """Return the states after the embeddings and after each layer, in inference mode.

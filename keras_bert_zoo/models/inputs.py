@@ -8,7 +8,7 @@ import numpy as np
 from keras_bert_zoo.preprocessing.dataset import check_id_dataset
 
 # Inputs of places in a row.
-_POSITIONS = {"mask_positions", "example_starts"}
+_POSITIONS = {"mask_positions", "example_starts", "output_positions"}
 
 
 class InputRules(NamedTuple):

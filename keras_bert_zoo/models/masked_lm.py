@@ -33,8 +33,10 @@ class BertMaskedLM(BertTask, keras.Model):
 
         # === Functional Model ===
         inputs = masked_inputs(backbone)
-        encoded = backbone({name: inputs[name] for name in backbone.input})
-        outputs = masked_lm_head(encoded["sequence_output"], inputs["mask_positions"])
+        encoder_inputs = {name: inputs[name] for name in backbone.example_inputs()}
+        # Nothing reads the last layer's other states.
+        encoder_inputs["output_positions"] = inputs["mask_positions"]
+        outputs = masked_lm_head(backbone(encoder_inputs)["sequence_output"])
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
@@ -63,7 +65,7 @@ def make_masked_lm_head(backbone) -> MaskedLMHead:
 def masked_inputs(backbone) -> dict:
     """Return the backbone's inputs and `mask_positions`."""
     positions = keras.Input(shape=(None,), dtype="int32", name="mask_positions")
-    return {**backbone.input, "mask_positions": positions}
+    return {**backbone.example_inputs(), "mask_positions": positions}
 
 
 def masked_lm_loss() -> keras.losses.Loss:

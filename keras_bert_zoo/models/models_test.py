@@ -164,6 +164,19 @@ def test_attention_scores_are_shares_of_the_seen_keys(causal):
         assert (layer[~hidden] > 0).all()
 
 
+def test_outputs_at_some_positions_are_those_among_all():
+    backbone = randomised(small_backbone())
+    whole = backbone(inputs())["sequence_output"]
+    positions = np.array([[5, 0], [1, 2], [0, 0], [3, 4]])
+    some = backbone({**inputs(), "output_positions": positions})
+    expected = np.take_along_axis(to_numpy(whole), positions[:, :, None], axis=1)
+    np.testing.assert_allclose(to_numpy(some["sequence_output"]), expected, atol=1e-6)
+    pooled = to_numpy(backbone.pooler(expected))
+    np.testing.assert_allclose(to_numpy(some["pooled_output"]), pooled, atol=1e-6)
+    with pytest.raises(ValueError, match="`output_positions` must be at least 0 and below 6"):
+        backbone({**inputs(), "output_positions": positions + 1})
+
+
 def test_ids_under_padding_change_nothing():
     batch = inputs()
     real = batch["padding_mask"] == 1

@@ -78,7 +78,7 @@ class BertMultipleChoice(StructuredTexts, keras.Model):
 
         # === Functional Model ===
         inputs = {name: keras.Input((None, None), dtype="int32", name=name) for name in _INPUTS}
-        pooled = backbone({name: as_rows(x) for name, x in inputs.items()})["pooled_output"]
+        pooled = backbone.first_pooled_output({name: as_rows(x) for name, x in inputs.items()})
         scores = classifier_head(head_dropout(pooled))
         outputs = scores_of_choices(scores, inputs["padding_mask"])
         super().__init__(inputs=inputs, outputs=outputs, name=name)

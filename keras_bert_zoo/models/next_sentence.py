@@ -30,8 +30,8 @@ class BertNextSentence(BertTask, keras.Model):
         next_sentence_head = make_next_sentence_head()
 
         # === Functional Model ===
-        inputs = backbone.input
-        outputs = next_sentence_head(backbone(inputs)["pooled_output"])
+        inputs = backbone.example_inputs()
+        outputs = next_sentence_head(backbone.first_pooled_output(inputs))
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===

@@ -1,7 +1,9 @@
 """BERT's pre-training: the masked-LM and the next-sentence task at once."""
 
 import keras
+from keras import ops
 
+from keras_bert_zoo.layers.packed_rows import ExampleStates, FirstPositions
 from keras_bert_zoo.models.masked_lm import (
     make_masked_lm_head,
     masked_inputs,
@@ -37,13 +39,21 @@ class BertPretrainer(BertTask, keras.Model):
         # === Layers ===
         masked_lm_head = make_masked_lm_head(backbone)
         next_sentence_head = make_next_sentence_head()
+        split_firsts = SplitFirsts(name="split_firsts", dtype=backbone.dtype_policy)
+        example_states = ExampleStates(name="example_states", dtype=backbone.dtype_policy)
 
         # === Functional Model ===
         inputs = masked_inputs(backbone)
-        encoded = backbone({name: inputs[name] for name in backbone.input})
+        encoder_inputs = {name: inputs[name] for name in backbone.example_inputs()}
+        starts = encoder_inputs["example_starts"]
+        firsts = FirstPositions(name="first_positions")(inputs["token_ids"], starts)
+        # Nothing reads the last layer's other states.
+        join = keras.layers.Concatenate(name="read_positions", dtype="int32")
+        encoder_inputs["output_positions"] = join([firsts, inputs["mask_positions"]])
+        pooled, masked = split_firsts(backbone(encoder_inputs), firsts)
         outputs = {
-            "masked_lm": masked_lm_head(encoded["sequence_output"], inputs["mask_positions"]),
-            "next_sentence": next_sentence_head(encoded["pooled_output"]),
+            "masked_lm": masked_lm_head(masked),
+            "next_sentence": next_sentence_head(example_states(pooled, starts)),
         }
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
@@ -65,3 +75,18 @@ class BertPretrainer(BertTask, keras.Model):
             },
             "weighted_metrics": {"masked_lm": accuracy(), "next_sentence": accuracy()},
         }
+
+
+@keras.saving.register_keras_serializable("keras_bert_zoo")
+class SplitFirsts(keras.layers.Layer):
+    """Splits an encoder's outputs at `[CLS]` and masked positions into what each head reads.
+
+    Inputs are the encoder's outputs, (batch, firsts + predictions, hidden_dim) each, and the
+    first positions (batch, firsts); the results are the pooled outputs of the firsts and the
+    states of the rest.
+    """
+
+    def call(self, outputs, firsts):
+        """Return both."""
+        count = ops.shape(firsts)[1]
+        return outputs["pooled_output"][:, :count], outputs["sequence_output"][:, count:]

@@ -76,7 +76,8 @@ class BertQuestionAnswerer(StructuredTexts, keras.Model):
 
         # === Functional Model ===
         # A row is one example here, so there is no `example_starts`.
-        inputs = {name: x for name, x in backbone.input.items() if name != "example_starts"}
+        inputs = backbone.example_inputs()
+        del inputs["example_starts"]
         logits = qa_outputs(backbone(inputs)["sequence_output"])
         is_real = inputs["padding_mask"] > 0
         outputs = {

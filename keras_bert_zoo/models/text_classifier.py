@@ -79,8 +79,8 @@ class BertTextClassifier(BertTask, keras.Model):
         head_dropout = keras.layers.Dropout(rate, dtype=dtype, name="classifier_dropout")
 
         # === Functional Model ===
-        inputs = backbone.input
-        outputs = classifier_head(head_dropout(backbone(inputs)["pooled_output"]))
+        inputs = backbone.example_inputs()
+        outputs = classifier_head(head_dropout(backbone.first_pooled_output(inputs)))
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===

@@ -46,7 +46,7 @@ class BertTextEmbedder(BertTask, keras.Model):
         pool = TextPooling(pooling, normalize, name="pooling")
 
         # === Functional Model ===
-        inputs = backbone.input
+        inputs = backbone.example_inputs()
         states = backbone(inputs)["sequence_output"]
         outputs = pool(states, inputs["padding_mask"], inputs["example_starts"])
         super().__init__(inputs=inputs, outputs=outputs, name=name)

@@ -18,6 +18,7 @@ from keras_bert_zoo.training import distribution
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
 
 DEFAULT_BATCH_SIZE = 32
+_OPTIONAL_INPUTS = {"example_starts", "output_positions"}
 
 
 class TextModel:
@@ -54,8 +55,17 @@ class TextModel:
     # Keras tells only a `call` that names `training` when it trains.
     def call(self, inputs, training=None, mask=None):
         """Run the layers on the model's inputs; those that may be left out become None."""
-        inputs = {name: inputs.get(name) for name in self.input}
-        return super().call(inputs, training=training, mask=mask)
+        return super().call(self._all_inputs(inputs), training=training, mask=mask)
+
+    # Keras would take the inputs that are given for the first ones that there are.
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        """Return the outputs' shapes and dtypes."""
+        return self._run_through_graph(
+            self._all_inputs(inputs), operation_fn=lambda operation: operation.compute_output_spec
+        )
+
+    def _all_inputs(self, inputs):
+        return {name: inputs.get(name) for name in self.input}
 
     def input_rules(self) -> InputRules:
         """Return what the model's inputs must be."""
@@ -66,8 +76,8 @@ class TextModel:
             "padding_mask": 2,
         }
         return InputRules(
-            names=frozenset(self.input) - {"example_starts"},
-            optional_names=frozenset(self.input) & {"example_starts"},
+            names=frozenset(self.input) - _OPTIONAL_INPUTS,
+            optional_names=frozenset(self.input) & _OPTIONAL_INPUTS,
             limits=limits,
             max_length=encoder.max_sequence_length,
         )

@@ -86,7 +86,7 @@ class BertTokenClassifier(StructuredTexts, keras.Model):
         )
 
         # === Functional Model ===
-        inputs = backbone.input
+        inputs = backbone.example_inputs()
         outputs = classifier_head(head_dropout(backbone(inputs)["sequence_output"]))
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 

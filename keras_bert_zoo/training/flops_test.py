@@ -21,10 +21,15 @@ def test_each_matrix_costs_six_operations_a_parameter_where_it_is_used():
     backbone = small_backbone()
     model = BertPretrainer(backbone)
     batch, length, predictions = 4, 16, 3
-    attention_products = 2
+    *whole, last = backbone.encoder_layers
+    last_qkv = matrix_parameters(last.attention.qkv)
+    last_others = matrix_parameters(last) - last_qkv
+    read = 1 + predictions
+    attention_products, queries = 2, length * len(whole) + read
     expected = batch * (
-        6 * length * matrix_parameters(*backbone.encoder_layers)
-        + 3 * length * backbone.num_layers * attention_products * 2 * length * 8
+        6 * length * (matrix_parameters(*whole) + last_qkv)
+        + 6 * read * last_others
+        + 3 * queries * attention_products * 2 * length * 8
         + 6 * matrix_parameters(backbone.pooler, model.next_sentence_head)
         + 6 * predictions * matrix_parameters(model.masked_lm_head.dense)
         + 6 * predictions * matrix_parameters(backbone.token_embedding)
