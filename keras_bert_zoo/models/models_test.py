@@ -594,8 +594,15 @@ def trainable(model):
     ]
 
 
-@pytest.mark.parametrize("frozen", [False, True], ids=["whole", "frozen"])
-@pytest.mark.parametrize("through", [through_keras, through_preset], ids=["keras", "preset"])
+@pytest.mark.parametrize(
+    ("through", "frozen"),
+    [
+        (through_keras, False),
+        (through_preset, True),
+        pytest.param(through_keras, True, marks=pytest.mark.slow),
+        pytest.param(through_preset, False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_trained_model_comes_back_whole(tmp_path, through, frozen):
     preprocessor = BertTextClassifierPreprocessor(
         tokenizer(strip_accents=False, split_on_cjk=False), 12, buckets=[12]

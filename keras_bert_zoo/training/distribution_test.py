@@ -13,7 +13,11 @@ from keras_bert_zoo.training.global_batch import Distribution, part_of
 from keras_bert_zoo.training.jax_engine import LAYOUT
 
 BACKEND = keras.backend.backend()
-TASKS = [name for name in models.__all__ if name != "BertBackbone"]
+TASKS = [
+    name
+    for name in models.__all__
+    if isinstance(getattr(models, name), type) and name != "BertBackbone"
+]
 
 
 def backbone():

@@ -26,8 +26,8 @@ LAYOUT = {
     r".*encoder_layer_\d+/output/kernel": ("model", None),
     r".*/output/bias": (None,),
     r".*layer_norm/(gamma|beta)": (None,),
-    r"(.*/)?(pooler|\w+_head(/dense)?)/kernel": (None, None),
-    r"(.*/)?(pooler|\w+_head(/dense)?)/bias": (None,),
+    r"(.*/)?(pooler|qa_outputs|\w+_head(/dense)?)/kernel": (None, None),
+    r"(.*/)?(pooler|qa_outputs|\w+_head(/dense)?)/bias": (None,),
 }
 
 
