@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_bert_zoo.layers.common import initializer
-from keras_bert_zoo.models import whole_folder
 from keras_bert_zoo.models.inputs import InputRules
 from keras_bert_zoo.models.structured_texts import StructuredTexts
 from keras_bert_zoo.models.text_model import DEFAULT_BATCH_SIZE, weighted_mean
@@ -146,15 +145,11 @@ class BertMultipleChoice(StructuredTexts, keras.Model):
         """
         if self.preprocessor is None or format != "tf_saved_model":
             return super().export(filepath, format, **kwargs)
-        if kwargs.get("pairs") or keras.backend.backend() != "tensorflow":
+        if kwargs.get("pairs"):
             raise ValueError(
-                "A SavedModel of prompts and choices is made on the TensorFlow backend, without "
-                f"`pairs`. Received: KERAS_BACKEND={keras.backend.backend()}, {kwargs}."
+                f"A SavedModel of prompts and choices takes no `pairs`. Received: {kwargs}."
             )
-        folder = whole_folder.check_free(
-            filepath, lambda folder: (folder / "saved_model.pb").exists(), "a SavedModel"
-        )
-        with whole_folder.written_whole(folder) as building:
+        with self.saved_model_folder(filepath) as building:
             save_choices_model(
                 building,
                 self.preprocessor,

@@ -9,7 +9,6 @@ from keras import ops
 
 from keras_bert_zoo.evaluation.answer_spans import NO_SPAN, PredictedAnswer, best_answers
 from keras_bert_zoo.layers.common import check_positive_int, initializer
-from keras_bert_zoo.models import whole_folder
 from keras_bert_zoo.models.structured_texts import StructuredTexts
 from keras_bert_zoo.models.text_model import DEFAULT_BATCH_SIZE, weighted_mean
 from keras_bert_zoo.preprocessing.packing import bucket_lengths
@@ -213,15 +212,11 @@ class BertQuestionAnswerer(StructuredTexts, keras.Model):
         """
         if self.preprocessor is None or format != "tf_saved_model":
             return super().export(filepath, format, **kwargs)
-        if not pairs or keras.backend.backend() != "tensorflow":
+        if not pairs:
             raise ValueError(
-                "A SavedModel that answers questions is made on the TensorFlow backend, of "
-                f"`pairs`. Received: KERAS_BACKEND={keras.backend.backend()}, pairs={pairs}."
+                f"A SavedModel that answers questions takes `pairs`. Received: pairs={pairs}."
             )
-        folder = whole_folder.check_free(
-            filepath, lambda folder: (folder / "saved_model.pb").exists(), "a SavedModel"
-        )
-        with whole_folder.written_whole(folder) as building:
+        with self.saved_model_folder(filepath) as building:
             save_strings_model(
                 building,
                 types.SimpleNamespace(

@@ -499,6 +499,22 @@ class TextModel:
         """
         if self.preprocessor is None or format != "tf_saved_model":
             return super().export(filepath, format, **kwargs)
+        with self.saved_model_folder(filepath) as building:
+            save_strings_model(
+                building,
+                self.preprocessor,
+                lambda inputs: self.serving_outputs(self(inputs, training=False)),
+                [variable.value for variable in self.variables],
+                pairs,
+            )
+
+    @contextlib.contextmanager
+    def saved_model_folder(self, filepath):
+        """Give a folder to make a SavedModel in, which appears whole as `filepath`.
+
+        Raises:
+            ValueError: the backend is not TensorFlow; or `filepath` holds something else.
+        """
         if keras.backend.backend() != "tensorflow":
             raise ValueError(
                 "A SavedModel that takes strings is made on the TensorFlow backend. Received: "
@@ -509,13 +525,7 @@ class TextModel:
             filepath, lambda folder: (folder / "saved_model.pb").exists(), "a SavedModel"
         )
         with whole_folder.written_whole(folder) as building:
-            save_strings_model(
-                building,
-                self.preprocessor,
-                lambda inputs: self.serving_outputs(self(inputs, training=False)),
-                [variable.value for variable in self.variables],
-                pairs,
-            )
+            yield building
 
     def serving_outputs(self, outputs) -> dict:
         """Return the model's outputs under the names that they are served by."""

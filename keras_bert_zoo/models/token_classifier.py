@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from keras_bert_zoo.layers.common import check_positive_int, initializer
-from keras_bert_zoo.models import whole_folder
 from keras_bert_zoo.models.structured_texts import StructuredTexts
 from keras_bert_zoo.models.text_model import weighted_mean
 from keras_bert_zoo.preprocessing.serving import save_strings_model
@@ -220,15 +219,9 @@ class BertTokenClassifier(StructuredTexts, keras.Model):
         """
         if self.preprocessor is None or format != "tf_saved_model":
             return super().export(filepath, format, **kwargs)
-        if kwargs.get("pairs") or keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                "A SavedModel that tags texts is made on the TensorFlow backend, without `pairs`. "
-                f"Received: KERAS_BACKEND={keras.backend.backend()}, {kwargs}."
-            )
-        folder = whole_folder.check_free(
-            filepath, lambda folder: (folder / "saved_model.pb").exists(), "a SavedModel"
-        )
-        with whole_folder.written_whole(folder) as building:
+        if kwargs.get("pairs"):
+            raise ValueError(f"A SavedModel that tags texts takes no `pairs`. Received: {kwargs}.")
+        with self.saved_model_folder(filepath) as building:
             save_strings_model(
                 building,
                 types.SimpleNamespace(pack=self.preprocessor.slide),
