@@ -67,15 +67,58 @@ def _card_order(card):
     return card["language"], card["casing"], card["parameters"], card["name"]
 
 
-def list_presets() -> list[dict]:
-    """Return every preset's card: name, size, casing, language, sources, what is known of it.
+def list_presets(
+    *,
+    language: str | None = None,
+    casing: str | None = None,
+    max_parameters: int | None = None,
+    task: str | None = None,
+) -> list[dict]:
+    """Return the presets' cards: name, size, casing, language, sources, what is known of each.
+
+    Args:
+        language: only presets for this language, such as `"en"`, or `"multilingual"`.
+        casing: `"cased"` or `"uncased"`.
+        max_parameters: only presets of at most so many parameters.
+        task: only presets that this task of `from_preset` needs no new head for.
+
+    Returns:
+        The cards, ordered by language, casing and size; none if no preset fits all filters.
+
+    Raises:
+        ValueError: no preset has the language or casing, or the task is not known.
 
     Example:
-        >>> cards = {card["name"]: card for card in list_presets()}
+        >>> cards = {card["name"]: card for card in list_presets(language="en", task="pretrainer")}
         >>> cards["bert_base_en_uncased"]["parameters"]
         109482240
     """
-    return [json.loads(json.dumps(card)) for card in _cards().values()]
+    cards = list(_cards().values())
+    for argument, wanted, known in (
+        ("language", language, {card["language"] for card in cards}),
+        ("casing", casing, {card["casing"] for card in cards}),
+        ("task", task, TASKS),
+    ):
+        if wanted is not None and wanted not in known:
+            raise ValueError(f"`{argument}` must be one of {sorted(known)}. Received: {wanted!r}.")
+    return [
+        json.loads(json.dumps(card))
+        for card in cards
+        if language in (None, card["language"])
+        and casing in (None, card["casing"])
+        and (max_parameters is None or card["parameters"] <= max_parameters)
+        and (task is None or task in _tasks(card))
+    ]
+
+
+def _tasks(card):
+    """Return the tasks that a card's checkpoint has all weights of."""
+    tasks = {"backbone", *card.get("heads", [])}
+    if {"masked_lm", "next_sentence"} <= tasks:
+        tasks.add("pretrainer")
+    if "pooling" in card:
+        tasks.add("text_embedder")
+    return tasks
 
 
 def find_card(name: str) -> dict | None:

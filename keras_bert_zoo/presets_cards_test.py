@@ -5,6 +5,11 @@ import pathlib
 
 import pytest
 
+from keras_bert_zoo import list_presets
+from keras_bert_zoo.cli import main
+
+pytestmark = pytest.mark.backend_free
+
 PRESETS = pathlib.Path(__file__).resolve().parent.parent / "presets"
 PATHS = sorted(PRESETS.glob("*.json"))
 
@@ -187,3 +192,49 @@ def test_hash_of_the_sentence_encoder_is_that_of_the_installed_package():
     for file_name, expected in card["sha256"].items():
         with open(folder / file_name, "rb") as file:
             assert hashlib.file_digest(file, "sha256").hexdigest() == expected
+
+
+def test_filters_keep_the_cards_that_fit_all_of_them():
+    assert len(list_presets()) == len(PATHS)
+    names = [card["name"] for card in list_presets(language="zh", casing="cased")]
+    assert names == ["bert_base_zh"]
+    small = list_presets(language="en", casing="uncased", max_parameters=4_385_920)
+    assert "bert_l2_h128_en_uncased" in [card["name"] for card in small]
+    assert all(card["parameters"] <= 4_385_920 for card in small)
+    assert list_presets(max_parameters=1) == []
+
+
+@pytest.mark.parametrize(
+    "task, name, other",
+    [
+        ("masked_lm", "bert_base_zh", "all_minilm_l6_v2_en"),
+        ("pretrainer", "bert_base_zh", "all_minilm_l6_v2_en"),
+        ("text_embedder", "all_minilm_l6_v2_en", "bert_base_zh"),
+        ("backbone", "all_minilm_l6_v2_en", None),
+    ],
+)
+def test_a_task_keeps_the_cards_with_its_weights(task, name, other):
+    names = [card["name"] for card in list_presets(task=task)]
+    assert name in names and other not in names
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"language": "english"}, r"`language` must be one of \[.*'en'.*\]. Received: 'english'"),
+        ({"casing": "lower"}, r"`casing` must be one of \['cased', 'uncased'\]. Received: 'lower'"),
+        ({"task": "translator"}, r"`task` must be one of \['backbone', .*. Received: 'translator'"),
+    ],
+)
+def test_a_wrong_filter_is_refused_with_the_known_values(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        list_presets(**arguments)
+
+
+def test_list_takes_the_filters(capsys, tmp_path):
+    path = tmp_path / "cards.json"
+    filters = ["--language", "en", "--casing", "uncased", "--task", "text_embedder"]
+    assert main(["list", *filters, "--max-parameters", "22713216", "--json", str(path)]) == 0
+    assert "all_minilm_l6_v2_en" in [card["name"] for card in read(path)]
+    assert main(["list", "--max-parameters", "1"]) == 2
+    assert "No preset fits all of {'max_parameters': 1}" in capsys.readouterr().err
