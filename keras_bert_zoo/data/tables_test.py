@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_bert_zoo.data import read_table
-from keras_bert_zoo.data.tables import column
+from keras_bert_zoo.data.tables import column, read_tsv
 
 pytestmark = pytest.mark.backend_free
 
@@ -44,6 +44,30 @@ def written(folder, name, content):
 )
 def test_tables_are_read(tmp_path, name, content, table):
     assert read_table(str(written(tmp_path, name, content))) == table
+
+
+def test_columns_can_be_named_where_a_file_does_not(tmp_path):
+    path = written(tmp_path, "ag_news.csv", '"3","Wall St.","Short, ""sellers"" are back."\n')
+    names = ("label", "title", "text")
+    expected = {"label": ["3"], "title": ["Wall St."], "text": ['Short, "sellers" are back.']}
+    assert read_table(str(path), names) == expected
+    with pytest.raises(ValueError, match=r"Row 1 of .* 3 fields, not the 2 of .*'title'"):
+        read_table(str(path), names[:2])
+    with pytest.raises(ValueError, match=r"`names` are for a \.csv or \.tsv"):
+        read_table("a.jsonl", names)
+
+
+def test_a_carriage_return_within_a_tsv_field_ends_no_line(tmp_path):
+    path = written(tmp_path, "a.tsv", "text\tlabel\r\na\rb\t1\r\n")
+    assert read_table(str(path)) == {"text": ["a\rb"], "label": ["1"]}
+
+
+def test_lines_broken_in_two_can_be_left_out_and_are_counted(tmp_path):
+    path = written(tmp_path, "pairs.txt", "a\tb\n1\t2\nbroken\n in two\t3\t4\n5\t6\n")
+    with pytest.warns(UserWarning, match="2 lines of .*pairs.txt.* 2 fields .*line 3"):
+        assert read_tsv(path, drop_ragged=True) == {"a": ["1", "5"], "b": ["2", "6"]}
+    with pytest.raises(ValueError, match="Row 3 "):
+        read_tsv(path)
 
 
 def test_a_field_of_a_long_document_is_read(tmp_path):
