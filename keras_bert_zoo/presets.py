@@ -1,6 +1,5 @@
-"""Names to models: `list_presets` and `from_preset`. The only file that touches the network."""
+"""Names to models: `list_presets` and `from_preset`. What is not here `downloads` fetches."""
 
-import contextlib
 import difflib
 import functools
 import hashlib
@@ -17,6 +16,8 @@ import keras
 from keras_bert_zoo import models, preprocessing
 from keras_bert_zoo.checkpoints import google, huggingface, keras_hub
 from keras_bert_zoo.checkpoints.rules import assign, build
+from keras_bert_zoo.downloads import from_hugging_face as _download
+from keras_bert_zoo.downloads import from_kaggle
 from keras_bert_zoo.models import preset_folder
 
 logger = logging.getLogger("keras_bert_zoo")
@@ -44,8 +45,6 @@ FORMATS = {
     "keras_hub": (keras_hub.is_preset, keras_hub),
     "transformers": (lambda folder: (folder / "config.json").exists(), huggingface),
 }
-
-_HUB_FILES = ["*.json", "*.txt", "*.safetensors", "*.weights.h5"]
 
 
 # === Cards ===
@@ -239,10 +238,12 @@ def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path
     if card is not None:
         folder = resolve_card(card, load_weights)
     elif source.startswith("hf://"):
-        repo, _, revision = source.removeprefix("hf://").partition("@")
+        repo, at, revision = source.removeprefix("hf://").partition("@")
+        if at and not revision:
+            raise ValueError(f"`source` {source!r} has no revision after its @.")
         folder = _download(repo, revision or None, load_weights)
     elif source.startswith(("kaggle://", "keras_hub://")) or _is_keras_hub_name(source):
-        folder = _download_from_kaggle(source, load_weights)
+        folder = from_kaggle(_kaggle_handle(source), load_weights)
     else:
         folder = pathlib.Path(source)
         if not folder.is_dir():
@@ -299,33 +300,6 @@ def _check_hash(file, expected):
         )
 
 
-def _download(repo, revision, load_weights):
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    patterns = _HUB_FILES if load_weights else _HUB_FILES[:2]
-    try:
-        folder = huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
-    except errors.GatedRepoError as error:
-        raise ValueError(
-            f"The repository {repo!r} is gated. Ask for access on its page, then log in with "
-            "`hf auth login`."
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        raise ValueError(
-            f"The Hugging Face hub has no repository {repo!r}"
-            + (f" at revision {revision!r}." if revision else ".")
-        ) from error
-    except errors.HFValidationError as error:
-        raise ValueError(f"`source` must be hf://owner/name[@revision]. {error}") from error
-    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
-        raise ConnectionError(
-            f"{repo!r} is not in the local cache and the Hugging Face hub could not be reached. "
-            "Connect once to download it, or load a folder."
-        ) from error
-    return pathlib.Path(folder)
-
-
 def _is_keras_hub_name(source):
     """Say whether a source that may be a mistyped name is one of KerasHub's presets."""
     if pathlib.Path(source).is_dir() or not re.fullmatch(r"[\w.]+", source):
@@ -335,54 +309,13 @@ def _is_keras_hub_name(source):
     return keras_hub.kaggle_handle(source) is not None
 
 
-def _download_from_kaggle(source, load_weights):
-    """Return a local folder with the files of `kaggle://handle`, or of a KerasHub preset's name."""
+def _kaggle_handle(source):
+    """Return what is meant by `kaggle://handle`, or by the name of a preset of KerasHub's."""
     scheme, _, name = source.rpartition("://")
     handle = name if scheme == "kaggle" else keras_hub.kaggle_handle(name)
     if handle is None:
         raise ValueError(f"KerasHub has no BERT preset {name!r}.")
-    try:
-        import kagglehub
-        from kagglehub.exceptions import KaggleApiHTTPError
-    except ImportError as error:
-        raise ImportError(
-            f"{source!r} is on Kaggle; a download needs kagglehub: `pip install kagglehub`."
-        ) from error
-
-    def download(*name):
-        try:
-            return pathlib.Path(kagglehub.model_download(handle, *name))
-        except KaggleApiHTTPError as error:
-            if error.response.status_code == 404:
-                raise FileNotFoundError(f"Kaggle has no model {handle!r}.") from error
-            raise
-
-    try:
-        if load_weights:
-            return download()
-        folder = download("config.json").parent
-        for name in keras_hub.SMALL_FILES:
-            with contextlib.suppress(FileNotFoundError):
-                download(name)
-        return folder
-    except FileNotFoundError as error:
-        raise ValueError(str(error)) from error
-    except ValueError as error:
-        raise ValueError(
-            f"`source` must be kaggle://owner/model/keras/variation[/version]. {error}"
-        ) from error
-    except KaggleApiHTTPError as error:
-        if error.response.status_code in (401, 403):
-            raise ValueError(
-                f"The Kaggle model {handle!r} is gated. Ask for access on its page, then log in "
-                "with `kagglehub.login()`."
-            ) from error
-        raise ConnectionError(f"Kaggle did not give {handle!r}: {error}") from error
-    except OSError as error:
-        raise ConnectionError(
-            f"{handle!r} is not in the local cache and Kaggle could not be reached. Connect once "
-            "to download it, or load a folder."
-        ) from error
+    return handle
 
 
 def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, sequence_length):
