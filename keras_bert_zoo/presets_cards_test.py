@@ -2,6 +2,7 @@ import hashlib
 import importlib.util
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -29,7 +30,7 @@ KEY_ORDER = [
     "sha256",
     "licence",
 ]
-OPTIONAL_KEYS = {"aliases", "pooling", "normalize", "heads", "sha256", "licence"}
+OPTIONAL_KEYS = {"aliases", "tokenizer", "pooling", "normalize", "heads", "sha256", "licence"}
 ARCHITECTURE_KEYS = [
     "vocabulary_size",
     "num_layers",
@@ -47,6 +48,13 @@ TOKENIZER_KEYS = ["lowercase", "strip_accents", "split_on_cjk"]
 SOURCE_KEYS = {
     "package": ["kind", "package", "version", "module", "folder"],
     "huggingface": ["kind", "repo"],
+}
+HEADS = {
+    "masked_lm",
+    "next_sentence",
+    "question_answerer",
+    "text_classifier",
+    "token_classifier",
 }
 MINIATURE_LAYERS = (2, 4, 6, 8, 10, 12)
 MINIATURE_HEADS_BY_WIDTH = {128: 2, 256: 4, 512: 8, 768: 12}
@@ -94,7 +102,7 @@ def test_card_has_its_keys_in_the_one_order(path):
     assert list(card) == [key for key in KEY_ORDER if key in card]
     assert set(KEY_ORDER) - set(card) <= OPTIONAL_KEYS
     assert list(card["architecture"]) == ARCHITECTURE_KEYS
-    assert list(card["tokenizer"]) == TOKENIZER_KEYS
+    assert list(card.get("tokenizer", TOKENIZER_KEYS)) == TOKENIZER_KEYS
     for source in card["sources"]:
         assert list(source) == SOURCE_KEYS[source["kind"]]
 
@@ -119,7 +127,8 @@ def test_card_describes_a_model_that_can_be_built(path):
 def test_card_says_the_same_casing_in_every_place(path):
     card = read(path)
     assert card["casing"] in ("cased", "uncased")
-    assert card["tokenizer"]["lowercase"] == (card["casing"] == "uncased")
+    if "tokenizer" in card:
+        assert card["tokenizer"]["lowercase"] == (card["casing"] == "uncased")
     for word in ("cased", "uncased"):
         if card["name"].endswith(f"_{word}"):
             assert card["casing"] == word
@@ -128,8 +137,8 @@ def test_card_says_the_same_casing_in_every_place(path):
 @every_card
 def test_card_uses_only_known_words(path):
     card = read(path)
-    assert card["language"] in ("en", "zh", "multilingual")
-    assert set(card.get("heads", [])) <= {"masked_lm", "next_sentence"}
+    assert card["language"] == "multilingual" or re.fullmatch("[a-z]{2}", card["language"])
+    assert set(card.get("heads", [])) <= HEADS
     assert ("pooling" in card) == ("normalize" in card)
     assert card.get("pooling", "mean") in ("mean", "cls", "max")
     assert card["sources"]
@@ -144,9 +153,30 @@ def test_names_and_aliases_are_unique():
     assert len(names) == len(set(names))
 
 
-def test_base_and_large_have_the_published_parameter_counts():
-    assert read_by_name("bert_base_en_uncased")["parameters"] == 109_482_240
-    assert read_by_name("bert_large_en_uncased")["parameters"] == 335_141_888
+def test_sources_are_named_once():
+    repos = [
+        source["repo"] for path in PATHS for source in read(path)["sources"] if "repo" in source
+    ]
+    assert len(repos) == len(set(repos))
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", repo) for repo in repos)
+
+
+@pytest.mark.parametrize(
+    "name, count",
+    [
+        ("bert_base_en_uncased", 109_482_240),
+        ("bert_large_en_uncased", 335_141_888),
+        ("all_minilm_l12_v2_en", 33_360_000),
+        ("arctic_embed_xs_en", 22_713_216),
+        ("arctic_embed_l_en", 335_141_888),
+        ("labse_multi_cased", 470_926_848),
+        # The cross-encoders' published counts have one output's weights and bias more.
+        ("ms_marco_minilm_l6_v2_en", 22_713_601 - 385),
+        ("ms_marco_minilm_l12_v2_en", 33_360_385 - 385),
+    ],
+)
+def test_parameters_are_the_published_count(name, count):
+    assert read_by_name(name)["parameters"] == count
 
 
 @pytest.mark.parametrize(
@@ -159,6 +189,10 @@ def test_base_and_large_have_the_published_parameter_counts():
         ("bert_large_wwm_en_cased", 28_996),
         ("bert_base_zh", 21_128),
         ("bert_base_multi_cased", 119_547),
+        ("bert_base_multi_uncased", 105_879),
+        ("scibert_en_uncased", 31_090),
+        ("scibert_en_cased", 31_116),
+        ("labse_multi_cased", 501_153),
     ],
 )
 def test_vocabulary_has_the_published_size(name, size):
@@ -181,6 +215,14 @@ def test_all_24_miniatures_are_present_in_their_own_sizes():
     assert found == 24
 
 
+def test_all_25_multiberts_are_present_and_of_one_shape():
+    cards = [read_by_name(f"multiberts_seed_{seed}_en_uncased") for seed in range(25)]
+    for seed, card in enumerate(cards):
+        assert card["architecture"] == read_by_name("bert_base_en_uncased")["architecture"]
+        repo = f"google/multiberts-seed_{seed}"
+        assert card["sources"] == [{"kind": "huggingface", "repo": repo}]
+
+
 def test_hash_of_the_sentence_encoder_is_that_of_the_installed_package():
     card = read_by_name("all_minilm_l6_v2_en")
     source = card["sources"][0]
@@ -197,7 +239,7 @@ def test_hash_of_the_sentence_encoder_is_that_of_the_installed_package():
 def test_filters_keep_the_cards_that_fit_all_of_them():
     assert len(list_presets()) == len(PATHS)
     names = [card["name"] for card in list_presets(language="zh", casing="cased")]
-    assert names == ["bert_base_zh"]
+    assert names == ["bge_small_zh_v1_5", "bert_base_zh"]
     small = list_presets(language="en", casing="uncased", max_parameters=4_385_920)
     assert "bert_l2_h128_en_uncased" in [card["name"] for card in small]
     assert all(card["parameters"] <= 4_385_920 for card in small)
@@ -210,6 +252,9 @@ def test_filters_keep_the_cards_that_fit_all_of_them():
         ("masked_lm", "bert_base_zh", "all_minilm_l6_v2_en"),
         ("pretrainer", "bert_base_zh", "all_minilm_l6_v2_en"),
         ("text_embedder", "all_minilm_l6_v2_en", "bert_base_zh"),
+        ("question_answerer", "bert_large_wwm_squad_en_cased", "bert_large_wwm_en_cased"),
+        ("text_classifier", "ms_marco_minilm_l6_v2_en", "bert_base_zh"),
+        ("token_classifier", "bert_base_ner_en_cased", "bert_base_en_cased"),
         ("backbone", "all_minilm_l6_v2_en", None),
     ],
 )
