@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from keras_bert_zoo.layers.lora import LoraDense
+
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
-class BertDense(keras.layers.Dense):
+class BertDense(LoraDense):
     """`keras.layers.Dense` over the rows of (..., inputs), all axes before the last as one.
 
     The gradient of the kernel is then a plain product too: over two axes XLA takes more than

@@ -1,9 +1,12 @@
 """The encoder: embeddings, a stack of encoder layers, and the pooler."""
 
+from collections.abc import Sequence
+
 import keras
 
 from keras_bert_zoo.layers import BertEmbeddings, BertEncoderBlock
 from keras_bert_zoo.layers.common import check_heads, check_positive_int, initializer
+from keras_bert_zoo.layers.lora import LoraDense
 from keras_bert_zoo.layers.packed_rows import (
     AttentionMask,
     ExampleStates,
@@ -11,6 +14,9 @@ from keras_bert_zoo.layers.packed_rows import (
     FirstStates,
 )
 from keras_bert_zoo.models.text_model import TextModel
+
+# The layers that LoRA changes where none are named: queries, keys and values, in one product.
+LORA_LAYERS = ("qkv",)
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -167,6 +173,7 @@ class BertBackbone(TextModel, keras.Model):
         self.attention_dropout = attention_dropout
         self.causal = causal
         self.preprocessor = preprocessor
+        self.lora = None
 
     @property
     def rematerialize(self) -> bool:
@@ -192,6 +199,101 @@ class BertBackbone(TextModel, keras.Model):
         positions = FirstPositions(name="first_positions")(inputs["token_ids"], starts)
         pooled = self({**inputs, "output_positions": positions})["pooled_output"]
         return ExampleStates(name="example_states", dtype=self.dtype_policy)(pooled, starts)
+
+    # === LoRA ===
+
+    def enable_lora(
+        self,
+        rank: int,
+        target_layer_names: Sequence[str] | None = None,
+        lora_alpha: float | None = None,
+    ) -> None:
+        """Keep all weights as they are and learn changes of low rank of some (Hu et al. 2021).
+
+        A target's output gets `(lora_alpha / rank) x A B` added, where `A` (inputs, rank) begins at
+        random and `B` (rank, outputs) at 0; these are all that is trained in the encoder. Compile
+        a task that is made already again afterwards; `training.train_only` does both.
+
+        Args:
+            rank: columns of `A`.
+            target_layer_names: some of `"qkv"` (queries, keys and values), `"output"` (the
+                layers that end attention and the feed-forward network) and `"intermediate"`;
+                `("qkv",)` if None.
+            lora_alpha: `rank` if None.
+
+        Raises:
+            ValueError: a name is none of these, or the encoder has LoRA already.
+
+        Example:
+            >>> backbone = BertBackbone(
+            ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8,
+            ...     intermediate_dim=16)
+            >>> backbone.enable_lora(4)
+            >>> [tuple(weight.shape) for weight in backbone.trainable_weights[:2]]
+            [(8, 4), (4, 24)]
+        """
+        names = LORA_LAYERS if target_layer_names is None else tuple(target_layer_names)
+        known = {layer.name for layer in self._dense_layers()}
+        if isinstance(target_layer_names, str) or not names or not set(names) <= known:
+            raise ValueError(
+                f"`target_layer_names` must be a list of some of {sorted(known)}. "
+                f"Received: {target_layer_names!r}."
+            )
+        check_positive_int(rank=rank)
+        if self.lora is not None:
+            raise ValueError(
+                f"The encoder has LoRA already, of rank {self.lora['rank']}. `merge_lora` makes "
+                "it a plain one."
+            )
+        for layer in self._flatten_layers(include_self=False):
+            layer.trainable = layer.name in names and isinstance(layer, LoraDense)
+        self._add_lora(rank, names, lora_alpha)
+
+    def merge_lora(self) -> None:
+        """Add what LoRA learnt to the kernels; the encoder is a plain one then, and frozen."""
+        for layer in self.lora_layers():
+            layer.merge_lora()
+            layer.trainable = False
+        self.lora = None
+        self._tell_torch()
+
+    def lora_layers(self) -> list:
+        """Return the layers that have LoRA."""
+        return [layer for layer in self._dense_layers() if layer.lora_enabled]
+
+    def lora_shapes(self, rank: int, target_layer_names: Sequence[str]) -> dict[str, tuple]:
+        """Return the shapes of the factors that LoRA would have, by their paths."""
+        shapes = {}
+        for layer in self._dense_layers():
+            if layer.name in target_layer_names:
+                inputs, outputs = layer.kernel.shape
+                shapes[f"{layer.path}/lora_kernel_a"] = (inputs, rank)
+                shapes[f"{layer.path}/lora_kernel_b"] = (rank, outputs)
+        return shapes
+
+    def _add_lora(self, rank, target_layer_names, lora_alpha):
+        for layer in self._dense_layers():
+            if layer.name in target_layer_names:
+                layer.enable_lora(rank, lora_alpha)
+        self.lora = {
+            "rank": rank,
+            "target_layer_names": list(target_layer_names),
+            "lora_alpha": lora_alpha,
+        }
+        self._tell_torch()
+
+    def _dense_layers(self):
+        """Return the layers that LoRA can change."""
+        layers = [layer for part in self.encoder_layers for layer in part._flatten_layers()]
+        return [layer for layer in layers if isinstance(layer, LoraDense)]
+
+    def _tell_torch(self):
+        # PyTorch's module of the encoder does not see what is made inside its layers later, and
+        # would not set the gradients of it back.
+        if keras.backend.backend() == "torch":
+            self._track_variables()
+
+    # === What is inside ===
 
     def hidden_states(self, inputs: dict) -> list:
         """Return the states after the embeddings and after each layer, in inference mode.
@@ -243,5 +345,16 @@ class BertBackbone(TextModel, keras.Model):
             "rematerialize": self.rematerialize,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
+            **({} if self.lora is None else {"lora": dict(self.lora)}),
             **super().get_config(),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        """Make the encoder `get_config` described, with LoRA where it had it."""
+        config = dict(config)
+        lora = config.pop("lora", None)
+        backbone = super().from_config(config)
+        if lora is not None:
+            backbone._add_lora(**lora)
+        return backbone

@@ -369,9 +369,11 @@ class TextModel:
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         model = cls(**config)
         if frozen:
-            # A layer comes before the layers inside it, so what each says of itself holds.
+            # A layer comes before the layers inside it. One that is right as it is stays untouched:
+            # it may share a layer, as a masked-LM head does the token table, that is right too.
             for layer in model._flatten_layers(include_self=False):
-                layer.trainable = layer.path not in frozen
+                if layer.trainable == (layer.path in frozen):
+                    layer.trainable = not layer.trainable
         model.load_optimizer = optimizer_built
         return model
 

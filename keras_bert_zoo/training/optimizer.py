@@ -1,5 +1,6 @@
 """BERT's optimisers, AdamW and LAMB: warm-up, linear decay, clipping, accumulated gradients."""
 
+from collections.abc import Mapping
 from numbers import Real
 
 import keras
@@ -50,6 +51,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self.total_steps is None:
             self._first_step, self._fit_steps = first_step, steps
 
+    def count_from(self, steps: int) -> None:
+        """Go on where the schedule is though the optimiser, `steps` old, counts from 0 again."""
+        self._first_step -= steps
+
     def __call__(self, step):
         """Return the learning rate at `step`, a float32 tensor."""
         if self._fit_steps is None:
@@ -75,6 +80,7 @@ def adamw(
     clipnorm: float | None = 1.0,
     bias_correction: bool = True,
     gradient_accumulation_steps: int | None = None,
+    layer_rates: Mapping[str, float] | None = None,
 ) -> keras.optimizers.AdamW:
     """Return BERT's optimiser, AdamW (Devlin et al. 2018, appendix A.2).
 
@@ -95,9 +101,12 @@ def adamw(
         bias_correction: whether the running means are corrected for their start at 0, as
             fine-tuning needs (Mosbach et al. 2020). The authors' optimiser does without.
         gradient_accumulation_steps: batches for one change of the weights; None is 1.
+        layer_rates: shares of the learning rate by the layers' paths, as
+            `layer_learning_rates` makes them; a layer that none names has all of it.
 
     Raises:
-        ValueError: a rate is not in [0, 1), or `gradient_accumulation_steps` below 1.
+        ValueError: a rate is not in [0, 1), `gradient_accumulation_steps` below 1, or a
+            layer's share below 0.
 
     Example:
         >>> adamw(3e-5).weight_decay
@@ -108,6 +117,7 @@ def adamw(
         epsilon=epsilon,
         global_clipnorm=clipnorm,
         bias_correction=bias_correction,
+        layer_rates=layer_rates,
     )
 
 
@@ -121,6 +131,7 @@ def lamb(
     clipnorm: float | None = 1.0,
     bias_correction: bool = True,
     gradient_accumulation_steps: int | None = None,
+    layer_rates: Mapping[str, float] | None = None,
 ) -> keras.optimizers.Lamb:
     """Return LAMB (You et al. 2020, algorithm 2), for batches of thousands.
 
@@ -136,10 +147,10 @@ def lamb(
         epsilon: added to the root of the running mean of squares, after the correction.
         clipnorm: largest norm of all gradients together, or None.
         bias_correction: whether the running means are corrected for their start at 0.
-        gradient_accumulation_steps: batches for one change of the weights, as in `adamw`.
+        gradient_accumulation_steps, layer_rates: as in `adamw`.
 
     Raises:
-        ValueError: a rate is not in [0, 1), or `gradient_accumulation_steps` below 1.
+        ValueError: as `adamw`.
 
     Example:
         >>> lamb(1e-3, gradient_accumulation_steps=8).gradient_accumulation_steps
@@ -150,6 +161,7 @@ def lamb(
         epsilon=epsilon,
         global_clipnorm=clipnorm,
         bias_correction=bias_correction,
+        layer_rates=layer_rates,
     )
 
 
@@ -172,20 +184,64 @@ def _arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulatio
 class _BertOptimizer:
     """What both optimisers add to Keras's; it holds also after they were saved and loaded."""
 
-    def __init__(self, *args, bias_correction=True, **kwargs):
+    def __init__(self, *args, bias_correction=True, layer_rates=None, **kwargs):
         super().__init__(*args, **kwargs)
         self.bias_correction = bias_correction
+        # Pairs, because Keras on TensorFlow would make a variable's owner of a dictionary.
+        self._layer_rates = tuple((layer_rates or {}).items())
+        self._share = 1.0
+        for name, share in self._layer_rates:
+            if not isinstance(share, Real) or not share >= 0:
+                raise ValueError(
+                    f"`layer_rates[{name!r}]` must be a number of at least 0. Received: {share!r}."
+                )
         self.exclude_from_weight_decay(var_names=[NOT_DECAYED])
 
     def _get_current_learning_rate(self):
         # Keras gives a schedule the number of batches, accumulated ones too.
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-            return self._learning_rate(self.iterations)
-        return super()._get_current_learning_rate()
+            rate = self._learning_rate(self.iterations)
+        else:
+            rate = super()._get_current_learning_rate()
+        return rate if self._share == 1.0 else rate * self._share
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        for share, rows in self._by_share(trainable_variables):
+            super()._backend_update_step(
+                [grads[i] for i in rows],
+                [trainable_variables[i] for i in rows],
+                learning_rate if share == 1.0 else learning_rate * share,
+            )
+
+    def _apply_weight_decay(self, variables):
+        # PyTorch's loop over all weights at once refuses none at all.
+        decayed = [variable for variable in variables if self._use_weight_decay(variable)]
+        for share, rows in self._by_share(decayed):
+            # Keras asks for the rate again here.
+            self._share = share
+            super()._apply_weight_decay([decayed[i] for i in rows])
+            self._share = 1.0
+
+    def _by_share(self, variables):
+        """Return pairs of a share of the rate and the numbers of the variables that have it."""
+        groups = {}
+        for i, variable in enumerate(variables):
+            names = [
+                (len(name), share)
+                for name, share in self._layer_rates
+                if f"{variable.path}/".startswith(f"{name}/")
+            ]
+            # The longest name says most.
+            groups.setdefault(max(names)[1] if names else 1.0, []).append(i)
+        return groups.items()
 
     def get_config(self):
         """Return the constructor's arguments."""
-        return {**super().get_config(), "bias_correction": self.bias_correction}
+        return {
+            **super().get_config(),
+            "bias_correction": self.bias_correction,
+            "layer_rates": dict(self._layer_rates),
+        }
 
 
 if keras.backend.backend() == "torch":
@@ -209,11 +265,6 @@ class BertAdamW(_BertOptimizer, _BackendAdamW):
                 learning_rate * (1 - self.beta_1**step) / ops.sqrt(1 - self.beta_2**step)
             )
         super()._backend_update_step(grads, trainable_variables, learning_rate)
-
-    def _apply_weight_decay(self, variables):
-        # PyTorch's loop over all weights at once refuses none at all.
-        if any(self._use_weight_decay(variable) for variable in variables):
-            super()._apply_weight_decay(variables)
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")

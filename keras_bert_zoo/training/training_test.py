@@ -53,6 +53,11 @@ def lamb_formula(weights, gradients, rate, bias_correction=True, scaled=True):
 FORMULAS = {adamw: adamw_formula, lamb: lamb_formula}
 
 
+def constant(rate):
+    """Return a schedule with the same rate at every step."""
+    return keras.optimizers.schedules.PiecewiseConstantDecay([1], [rate, rate])
+
+
 def variable(values, name="kernel"):
     values = np.asarray(values, "float32")
     return keras.Variable(values, name=name)
@@ -101,6 +106,23 @@ def test_a_length_given_is_kept_over_fits():
     schedule = WarmupLinearDecay(1.0, warmup=0.5, total_steps=4)
     schedule.begin_fit(2, 100)
     assert [float(schedule(step)) for step in range(5)] == [0, 0.5, 1, 0.5, 0]
+
+
+@pytest.mark.parametrize("make", [adamw, lamb])
+def test_a_layer_s_share_of_the_rate_is_that_of_its_decay_too(make):
+    rates = {"layer_1": 0.5, "layer_1/attention": 0.25}
+    optimizer = saved_and_loaded(make(constant(0.1), clipnorm=None, layer_rates=rates))
+    shares = {"layer_1/output": 0.5, "layer_1/attention": 0.25, "layer_10/output": 1}
+    variables = []
+    for path in shares:
+        outer, inner = path.split("/")
+        with keras.name_scope(outer), keras.name_scope(inner):
+            variables.append(variable(WEIGHTS))
+    for gradient in GRADIENTS:
+        apply(optimizer, [gradient] * len(variables), variables)
+    for found, share in zip(variables, shares.values(), strict=True):
+        expected = FORMULAS[make](WEIGHTS, GRADIENTS, 0.1 * share)
+        np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
