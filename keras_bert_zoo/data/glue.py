@@ -185,9 +185,10 @@ GLUE_TASKS = {
         ),
     )
 }
-# The names of TensorFlow Datasets too; `mnli` alone stands for its matched half.
-_ALIASES = {
+# The names of TensorFlow Datasets, and the leaderboard's. `mnli` alone is the matched half.
+_BY_NAME = {
     **{task.tfds: task for task in reversed(GLUE_TASKS.values())},
+    **{name.lower().replace("-", ""): task for name, task in GLUE_TASKS.items()},
     "mnlimatched": GLUE_TASKS["MNLI-m"],
     "mnlimismatched": GLUE_TASKS["MNLI-mm"],
 }
@@ -207,10 +208,9 @@ def glue_task(name: str) -> GlueTask:
         ('SST-2', ('spearman', 'pearson'))
     """
     short = name.lower().removeprefix("glue/").replace("-", "").replace("_", "")
-    tasks = {key.lower().replace("-", ""): task for key, task in GLUE_TASKS.items()} | _ALIASES
-    if short not in tasks:
+    if short not in _BY_NAME:
         raise ValueError(f"GLUE has no task {name!r}. It has: {', '.join(GLUE_TASKS)}.")
-    return tasks[short]
+    return _BY_NAME[short]
 
 
 def read_glue(task: str, split: str, folder: str | os.PathLike | None = None) -> dict[str, list]:

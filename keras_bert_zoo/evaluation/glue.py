@@ -115,6 +115,13 @@ def write_glue_submission(
     Raises:
         ValueError: some example of the test set has no prediction or has two, or a class is
             not known.
+
+    Example:
+        >>> import tempfile
+        >>> predictions = ["not_entailment"] * 146
+        >>> path = write_glue_submission(tempfile.mkdtemp(), "wnli", range(146), predictions)
+        >>> path.name, path.read_text()[:20]
+        ('WNLI.tsv', 'index\\tprediction\\n0\\t0')
     """
     row = glue_task(task)
     if len(ids) != len(predictions) or sorted(ids) != list(range(row.test_size)):
