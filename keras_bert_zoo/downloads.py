@@ -89,7 +89,8 @@ _HUB_ERRORS = (
         "on another disk.",
     ),
     (
-        {"HTTPError", "ConnectionError", "OSError"},
+        # hf_xet's errors, by which large files come, are of the last kind.
+        {"HTTPError", "ConnectionError", "OSError", "RuntimeError"},
         ConnectionError,
         "{name!r} is not in the local cache and the Hugging Face hub could not be reached, or the "
         "connection broke. Try again once you are connected, or load a folder.",

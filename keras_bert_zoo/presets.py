@@ -165,7 +165,7 @@ def from_preset(
     Raises:
         ValueError: the source or the task is not known, the checkpoint is no BERT or is
             incomplete, or a downloaded file has not the card's hash.
-        ConnectionError: the hub could not be reached and has not been before.
+        ConnectionError: a hub did not give what is not in its cache.
 
     Example:
         >>> model = from_preset("bert_tiny_en_uncased", load_weights=False)
