@@ -104,7 +104,7 @@ class BertEncoderBlock(keras.layers.Layer):
     def _transformed(self, x, attention_mask, positions, training):
         attended = self.attention(x, attention_mask, positions, training=training)
         if positions is not None:
-            x = keras.ops.take_along_axis(x, positions[:, :, None], axis=1)
+            x = keras.ops.take_along_axis(x, keras.ops.expand_dims(positions, 2), axis=1)
         x = self.attention_layer_norm(x + self.dropout(attended, training=training))
         transformed = self.output_dense(self.intermediate_dense(x))
         return self.output_layer_norm(x + self.dropout(transformed, training=training))

@@ -100,11 +100,12 @@ class BertSelfAttention(keras.layers.Layer):
 
     def _at(self, positions, query, mask, length):
         """Return the queries at some positions, and the mask's rows for them."""
-        query = ops.take_along_axis(query, positions[:, :, None, None], axis=1)
+        query = ops.take_along_axis(query, ops.expand_dims(positions, (2, 3)), axis=1)
+        positions = ops.expand_dims(positions, (1, 3))
         if mask.shape[2] != 1:
-            mask = ops.take_along_axis(mask, positions[:, None, :, None], axis=2)
+            mask = ops.take_along_axis(mask, positions, axis=2)
         if self.causal:
-            before = positions[:, None, :, None] >= ops.arange(length, dtype=positions.dtype)
+            before = positions >= ops.arange(length, dtype=positions.dtype)
             mask = ops.logical_and(mask, before)
         return query, mask
 
@@ -143,4 +144,5 @@ def _fused_kernel_takes(dtype):
 def _head_mask(attention_mask):
     """Return the mask with an axis for the heads, and one for the queries if it has none."""
     mask = ops.cast(attention_mask, "bool")
-    return mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None, :, :]
+    # Slices that add axes are more than LiteRT takes.
+    return ops.expand_dims(mask, (1, 2) if len(mask.shape) == 2 else 1)

@@ -101,12 +101,13 @@ class TextPooling(keras.layers.Layer):
 
     def _over_examples(self, states, real, starts):
         current = current_starts(starts, ops.shape(states)[1])
-        inside = ops.cast(current[:, None, :] == starts[:, :, None], "float32")
-        inside = inside * real[:, None, :]
+        # Slices that add axes are more than LiteRT takes.
+        current, starts = ops.expand_dims(current, 1), ops.expand_dims(starts, 2)
+        inside = ops.cast(current == starts, "float32") * ops.expand_dims(real, 1)
         count = ops.sum(inside, axis=-1, keepdims=True)
         if self.pooling == "mean":
             return ops.matmul(inside, states) / ops.maximum(count, 1.0)
-        pieces = ops.where(inside[..., None] > 0, states[:, None], -1e30)
+        pieces = ops.where(ops.expand_dims(inside, 3) > 0, ops.expand_dims(states, 1), -1e30)
         # A row without any real piece has no maximum.
         return ops.where(count > 0, ops.max(pieces, axis=-2), 0.0)
 
