@@ -69,10 +69,14 @@ def _config(model):
     backbone = getattr(model, "backbone", model)
     # To transformers a BERT that sees only what is left of it, `is_decoder`, writes texts; it
     # has none of the classes here.
-    check_expressible(
-        "transformers",
-        [("the class", type(model).__name__, ARCHITECTURES), ("causal", backbone.causal, [False])],
-    )
+    choices = [
+        ("the class", type(model).__name__, ARCHITECTURES),
+        ("causal", backbone.causal, [False]),
+    ]
+    if type(model).__name__ == "BertTextEmbedder":
+        choices.append(("pooling", model.pooling, list(POOLINGS.values())))
+        choices.append(("layers", model.layer_way, ["last"]))
+    check_expressible("transformers", choices)
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     config = {
         "architectures": [ARCHITECTURES[type(model).__name__]],

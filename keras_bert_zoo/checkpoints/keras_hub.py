@@ -409,6 +409,9 @@ def _choices(model, backbone):
     yield "layer_norm_epsilon", backbone.layer_norm_epsilon, [epsilon]
     yield "attention_dropout", backbone.attention_dropout, [backbone.dropout]
     yield "causal", backbone.causal, [False]
+    if type(model).__name__ == "BertTextEmbedder":
+        yield "pooling", model.pooling, ["mean", "cls", "max"]
+        yield "layers", model.layer_way, ["last"]
     if hasattr(model, "masked_lm_head"):
         settings = _settings(model.masked_lm_head)
         yield (

@@ -1,6 +1,7 @@
 """The encoder and its tasks, one file each."""
 
 from keras_bert_zoo.models.backbone import BertBackbone
+from keras_bert_zoo.models.features import WordFeatures, cached_word_features, fit_head
 from keras_bert_zoo.models.masked_lm import BertMaskedLM
 from keras_bert_zoo.models.multiple_choice import BertMultipleChoice
 from keras_bert_zoo.models.next_sentence import BertNextSentence
@@ -21,7 +22,10 @@ __all__ = [
     "BertTextClassifier",
     "BertTextEmbedder",
     "BertTokenClassifier",
+    "WordFeatures",
     "add_tokens",
+    "cached_word_features",
+    "fit_head",
     "keep_layers",
     "resize_positions",
 ]

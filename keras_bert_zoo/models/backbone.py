@@ -295,6 +295,18 @@ class BertBackbone(TextModel, keras.Model):
 
     # === What is inside ===
 
+    def layer_states(self, inputs: dict) -> list:
+        """Return the states after the embeddings and after each layer, for a model to be built on.
+
+        `inputs` are those of a functional model; dropout is in force where that trains.
+        """
+        starts = inputs.get("example_starts")
+        states = [self.embeddings(inputs["token_ids"], inputs["segment_ids"], starts)]
+        mask = self.attention_mask(inputs["padding_mask"], starts)
+        for layer in self.encoder_layers:
+            states.append(layer(states[-1], mask))
+        return states
+
     def hidden_states(self, inputs: dict) -> list:
         """Return the states after the embeddings and after each layer, in inference mode.
 

@@ -4,24 +4,33 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bert_zoo.layers.layer_mix import LayerMix, layer_numbers
 from keras_bert_zoo.layers.packed_rows import current_starts, first_states
 from keras_bert_zoo.models.text_model import BertTask
 
-POOLINGS = ("mean", "cls", "max")
+POOLINGS = ("mean", "cls", "max", "pooled")
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class BertTextEmbedder(BertTask, keras.Model):
     """The states of a text's pieces pooled into one vector (Reimers and Gurevych 2019).
 
-    Inputs are the backbone's; the output is (batch, hidden_dim).
+    Inputs are the backbone's; the output is (batch, hidden_dim), or (batch, 4 * hidden_dim) of
+    four layers' states joined.
 
     Args:
         backbone: a `BertBackbone`.
         preprocessor: a `BertTextEmbedderPreprocessor`, so that texts can be given.
-        pooling: `"mean"` or `"max"` over the real pieces, marks included, or `"cls"`,
-            the first piece's state.
+        pooling: `"mean"` or `"max"` over the real pieces, marks included; `"cls"`,
+            the first piece's state; or `"pooled"`, what the pooler makes of that.
         normalize: divide each vector by its length.
+        layers: whose states are pooled: `"last"`, `"second_to_last"`, `"embeddings"`,
+            `"concat_last_four"`, or, with weights that can be learnt and are even at first,
+            `"weighted_last_four"` and `"weighted_all"` (Devlin et al. 2018, table 7).
+
+    Raises:
+        ValueError: `pooling` or `layers` is none of these, they do not go together, or the
+            encoder has too few layers.
 
     Example:
         >>> backbone = BertBackbone(
@@ -40,20 +49,34 @@ class BertTextEmbedder(BertTask, keras.Model):
         preprocessor=None,
         pooling: str = "mean",
         normalize: bool = False,
+        layers: str = "last",
         name: str | None = None,
     ):
+        numbers = layer_numbers(layers, backbone.num_layers)
+        if pooling == "pooled" and layers != "last":
+            raise ValueError(f"The pooler reads the last layer. Received: layers={layers!r}.")
+
         # === Layers ===
         pool = TextPooling(pooling, normalize, name="pooling")
 
         # === Functional Model ===
         inputs = backbone.example_inputs()
-        states = backbone(inputs)["sequence_output"]
+        if pooling == "pooled":
+            states = backbone.first_pooled_output(inputs)
+        elif layers == "last":
+            states = backbone(inputs)["sequence_output"]
+        else:
+            states = backbone.layer_states(inputs)
+            states = ops.stack([states[number] for number in numbers], axis=-2)
+            states = LayerMix(layers, name="layer_mix")(states)
         outputs = pool(states, inputs["padding_mask"], inputs["example_starts"])
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
         self.pooling = pooling
         self.normalize = normalize
+        self.layer_way = layers
+        self.uses_pooler = pooling == "pooled"
         self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
@@ -61,17 +84,24 @@ class BertTextEmbedder(BertTask, keras.Model):
         return {"loss": None, "weighted_metrics": None}
 
     def encode(self, texts, batch_size: int = 32) -> np.ndarray:
-        """Return the vectors of a list of texts, floats (texts, hidden_dim)."""
+        """Return the vectors of a list of texts, floats (texts, width)."""
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     def get_config(self):
         """Return the constructor's arguments."""
-        return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "layers": self.layer_way,
+        }
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class TextPooling(keras.layers.Layer):
     """Pools states (batch, length, hidden_dim) under a mask (batch, length), in float32.
+
+    With `pooling="pooled"` what comes is pooled already.
 
     With `example_starts` (batch, examples), where the examples of packed rows begin, each
     example is pooled by itself.
@@ -86,7 +116,9 @@ class TextPooling(keras.layers.Layer):
 
     def call(self, states, padding_mask, example_starts=None):
         """Return (batch, hidden_dim), or (batch, examples, hidden_dim) of packed rows."""
-        if self.pooling == "cls":
+        if self.pooling == "pooled":
+            pooled = states
+        elif self.pooling == "cls":
             pooled = first_states(states, example_starts)
         else:
             pooled = self._over_pieces(states, ops.cast(padding_mask, "float32"), example_starts)

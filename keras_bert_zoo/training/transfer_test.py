@@ -12,7 +12,6 @@ from keras_bert_zoo.training import (
     GradualUnfreezing,
     WarmupLinearDecay,
     adamw,
-    layer_learning_rates,
     load_lora_weights,
     merge_lora,
     parameter_counts,
@@ -164,20 +163,16 @@ def through_preset(model, folder):
 @pytest.mark.parametrize(
     ("what", "through"),
     [
-        ("top:1", through_keras),
         ("lora:2", through_preset),
         pytest.param("lora:2", through_keras, marks=pytest.mark.slow),
+        pytest.param("top:0", through_keras, marks=pytest.mark.slow),
         pytest.param("head", through_preset, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_trained_comes_back_and_the_rest_never_moves(tmp_path, what, through):
-    model = classifier()
-    model.compile(
-        optimizer=adamw(
-            WarmupLinearDecay(1e-2, total_steps=9), layer_rates=layer_learning_rates(model, 0.5)
-        ),
-        jit_compile=False,
-    )
+    model = classifier(num_layers=1)
+    rates = {"encoder_layer_0": 0.5}
+    model.compile(optimizer=adamw(WarmupLinearDecay(1e-2, total_steps=9), layer_rates=rates))
     train_only(model, what)
     before = values(model)
     for _ in range(2):
@@ -198,8 +193,8 @@ def test_what_is_trained_comes_back_and_the_rest_never_moves(tmp_path, what, thr
     after = values(model)
     for path, now in values(loaded).items():
         np.testing.assert_allclose(now, after[path], atol=1e-6, err_msg=path)
-    loaded.compile(optimizer=adamw(1e-2), jit_compile=False)
-    loaded.train_on_batch(batch(), LABELS)
+    loaded.compile(optimizer=adamw(1e-2))
+    assert trainable(loaded) == trainable(model)
     for found in (model, loaded):
         assert changed(found, before) == set(trainable(model))
 
