@@ -220,7 +220,8 @@ def check_all_written(library: str, model: keras.Model, rules: Iterable[Rule]) -
     if left_over:
         raise ValueError(
             f"{library} has no place for {len(left_over)} of the model's weights, which come of "
-            f"quantisation, LoRA or layers of your own. The first is {left_over[0]!r}."
+            "quantisation, LoRA or layers of your own; `training.merge_lora` makes a plain model "
+            f"of one with LoRA. The first is {left_over[0]!r}."
         )
 
 
