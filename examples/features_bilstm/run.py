@@ -180,7 +180,7 @@ def main(arguments=None) -> None:
                 "states": layers.replace("_", " "),
                 "dev F1": f"{scores.mean():.1f}",
                 "deviation": deviation,
-                "paper": PAPER[layers],
+                "paper": f"{PAPER[layers]:.1f}",
             }
         )
         print(f"{layers}: dev F1 {scores.mean():.1f}", flush=True)
