@@ -48,9 +48,7 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
         _write_json(building / "config.json", config)
         _write_weights(building / "model.safetensors", model, rules)
         if model.preprocessor is not None:
-            # Their fill-mask has to find the mask in the text.
-            finds_marks = "masked_lm_head" in getattr(model, "heads", ())
-            _write_tokenizer(building, model.preprocessor, finds_marks)
+            write_tokenizer(model, building)
         if type(model).__name__ == "BertTextEmbedder":
             _write_modules(building, model)
 
@@ -145,8 +143,11 @@ def _write_weights(path, model, rules):
 # === Tokenizer ===
 
 
-def _write_tokenizer(folder, preprocessor, finds_marks):
-    tokenizer = preprocessor.tokenizer
+def write_tokenizer(model: keras.Model, folder: pathlib.Path) -> None:
+    """Write the files from which transformers and tokenizers make the preprocessor's ids."""
+    tokenizer = model.preprocessor.tokenizer
+    # Their fill-mask has to find the mask in the text.
+    finds_marks = "masked_lm_head" in getattr(model, "heads", ())
     tokenizer.save_vocabulary(folder / "vocab.txt")
     fast = _fast_tokenizer(tokenizer)
     fast.save(str(folder / "tokenizer.json"))
@@ -162,7 +163,7 @@ def _write_tokenizer(folder, preprocessor, finds_marks):
         "strip_accents": tokenizer.strip_accents,
         "tokenize_chinese_chars": tokenizer.split_on_cjk,
         "split_special_tokens": not (tokenizer.special_tokens_in_strings or finds_marks),
-        "model_max_length": preprocessor.sequence_length,
+        "model_max_length": model.preprocessor.sequence_length,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         **marks,
     }

@@ -8,7 +8,17 @@ import warnings
 from collections.abc import Sequence
 
 # A verb's module has a docstring, `add_arguments(parser)` and `run(arguments)`.
-VERBS = ("list", "convert", "report", "vocab", "prepare", "pretrain", "finetune", "predict")
+VERBS = (
+    "list",
+    "convert",
+    "export",
+    "report",
+    "vocab",
+    "prepare",
+    "pretrain",
+    "finetune",
+    "predict",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from keras_bert_zoo.layers.common import initializer
 from keras_bert_zoo.models.inputs import InputRules
 from keras_bert_zoo.models.structured_texts import StructuredTexts
 from keras_bert_zoo.models.text_model import DEFAULT_BATCH_SIZE, weighted_mean
-from keras_bert_zoo.preprocessing.multiple_choice import check_choice_dataset, save_choices_model
+from keras_bert_zoo.preprocessing.multiple_choice import check_choice_dataset
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -133,33 +133,30 @@ class BertMultipleChoice(StructuredTexts, keras.Model):
             _check_labels(y, np.shape(x["token_ids"])[1:2])
         return super()._batches(x, y, sample_weight, batch_size, callbacks, **order)
 
-    def export(self, filepath, format="tf_saved_model", **kwargs):
-        """Export for serving, as the other tasks do; a SavedModel takes strings.
+    def serving_strings(self, pairs: bool | None):
+        """Return the strings that a SavedModel takes, prompts and choices, and its function.
 
-        With a preprocessor, the SavedModel's `serve(prompts, choices)` takes strings (batch,)
-        and (batch, choices) and returns `probabilities`, floats (batch, choices), and `indices`,
-        integers (batch,), the likeliest choices.
+        All prompts have as many choices.
 
         Raises:
-            ValueError: as for the other tasks; or `pairs` is given.
+            ValueError: `pairs` is given.
         """
-        if self.preprocessor is None or format != "tf_saved_model":
-            return super().export(filepath, format, **kwargs)
-        if kwargs.get("pairs"):
+        if pairs is not None:
             raise ValueError(
-                f"A SavedModel of prompts and choices takes no `pairs`. Received: {kwargs}."
+                f"A SavedModel of prompts and choices takes no `pairs`. Received: pairs={pairs}."
             )
-        with self.saved_model_folder(filepath) as building:
-            save_choices_model(
-                building,
-                self.preprocessor,
-                lambda inputs: self.serving_outputs(self(inputs, training=False)),
-                [variable.value for variable in self.variables],
-            )
+
+        def serve(prompts, choices):
+            inputs = self.preprocessor.rows(prompts, choices)
+            return self.serving_outputs(self(inputs, training=False))
+
+        return {"prompts": [None], "choices": [None, None]}, serve
 
     def serving_outputs(self, outputs) -> dict:
         """Return the choices' probabilities, and which is the likeliest."""
-        return {"probabilities": ops.softmax(outputs), "indices": ops.argmax(outputs, axis=-1)}
+        # ONNX and LiteRT have not all that Keras's `argmax` is made of.
+        best = ops.top_k(outputs, 1)[1]
+        return {"probabilities": ops.softmax(outputs), "indices": ops.squeeze(best, axis=-1)}
 
     def get_config(self):
         """Return the constructor's arguments."""

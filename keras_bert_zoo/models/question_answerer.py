@@ -1,6 +1,5 @@
 """The part of a passage that answers a question."""
 
-import types
 from itertools import groupby
 
 import keras
@@ -17,7 +16,6 @@ from keras_bert_zoo.preprocessing.question_answering import (
     python_strings,
     served_answers,
 )
-from keras_bert_zoo.preprocessing.serving import save_strings_model
 from keras_bert_zoo.preprocessing.texts import text_columns
 
 
@@ -200,44 +198,32 @@ class BertQuestionAnswerer(StructuredTexts, keras.Model):
 
     # === Saving ===
 
-    def export(self, filepath, format="tf_saved_model", *, pairs=True, **kwargs):
-        """Export for serving, as the other tasks do; a SavedModel takes strings.
+    def serving_strings(self, pairs: bool | None):
+        """Return the strings that a SavedModel takes, questions and contexts, and its function.
 
-        With a preprocessor, the SavedModel's `serve(questions, contexts)` returns `text`,
-        strings (questions,), `start` and `end`, integers, `score` and `null_odds`, floats: what
-        `answer` gives, with the threshold that is set now.
+        It answers with the threshold that is set now.
 
         Raises:
-            ValueError: as for the other tasks.
+            ValueError: `pairs` is False.
         """
-        if self.preprocessor is None or format != "tf_saved_model":
-            return super().export(filepath, format, **kwargs)
-        if not pairs:
+        if pairs is False:
             raise ValueError(
                 f"A SavedModel that answers questions takes `pairs`. Received: pairs={pairs}."
             )
-        with self.saved_model_folder(filepath) as building:
-            save_strings_model(
-                building,
-                types.SimpleNamespace(
-                    pack=lambda *texts: (self.preprocessor.windows(texts), texts[1])
-                ),
-                self._serve,
-                [variable.value for variable in self.variables],
-                pairs,
+
+        def serve(questions, contexts):
+            windows = self.preprocessor.windows((questions, contexts))
+            outputs = self({name: windows[name] for name in self.input}, training=False)
+            return served_answers(
+                outputs["start"],
+                outputs["end"],
+                windows,
+                contexts,
+                self.max_answer_length,
+                self.no_answer_threshold,
             )
 
-    def _serve(self, packed):
-        windows, contexts = packed
-        outputs = self({name: windows[name] for name in self.input}, training=False)
-        return served_answers(
-            outputs["start"],
-            outputs["end"],
-            windows,
-            contexts,
-            self.max_answer_length,
-            self.no_answer_threshold,
-        )
+        return {"first": [None], "second": [None]}, serve
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -9,10 +9,9 @@ import numpy as np
 from keras import ops
 
 from keras_bert_zoo.layers.common import check_positive_int
-from keras_bert_zoo.models import preset_folder, whole_folder
+from keras_bert_zoo.models import export, preset_folder
 from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
-from keras_bert_zoo.preprocessing.serving import save_strings_model
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.training import distribution
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
@@ -486,52 +485,85 @@ class TextModel:
             if distribution.is_first_process():
                 keras_hub.write(self, folder)
 
-    def export(self, filepath, format="tf_saved_model", *, pairs=False, **kwargs):
-        """Export for serving, as `keras.Model.export` does; a SavedModel takes strings.
+    def export(
+        self,
+        filepath,
+        format="tf_saved_model",
+        *,
+        pairs: bool | None = None,
+        quantize: str | None = None,
+        **kwargs,
+    ):
+        """Write the model to be served: as a SavedModel, an ONNX file or a LiteRT file.
 
-        With a preprocessor, the SavedModel's `serve(texts)`, or `serve(first, second)` with
-        `pairs=True`, tokenises too and returns a dictionary: `probabilities` of a
-        classifier, with `labels` where its classes have names, else the model's outputs.
-        A process that loads it needs tensorflow and tensorflow_text alone. The folder appears
+        A SavedModel, with a preprocessor, takes strings: `serve(texts)`, with `pairs=True`
+        `serve(first, second)`. It returns a dictionary: `probabilities` of a classifier, or
+        `value` of a regression, with `labels` where the classes have names, else the model's
+        outputs. A tagger's texts are split at white space; `probabilities` (texts, words,
+        num_classes) and `labels` (texts, words) are 0 and empty behind a text's last word. A
+        question answerer's `serve(first, second)`, questions and contexts, returns what `answer`
+        does: `text`, `start`, `end`, `score` and `null_odds`. Of multiple choice,
+        `serve(prompts, choices)`, strings (batch,) and (batch, choices), returns
+        `probabilities` and `indices`, the likeliest. A process that loads it needs tensorflow
+        and tensorflow_text alone.
+
+        ONNX and LiteRT files take the model's inputs, int32 of any batch size and length, by
+        their names, `token_ids`, `segment_ids` and `padding_mask`, and give numbers by theirs:
+        `probabilities` or `value` of a classifier, `probabilities` of a tagger, `probabilities`
+        and `indices` of choices, otherwise what `predict` gives, by the names of its outputs,
+        or `outputs` if it is one. `filepath` becomes a folder with `model.onnx` or
+        `model.tflite`, `export.json`, which names inputs, outputs and classes, and, with a
+        preprocessor, the tokenizer's files: `tokenizers.Tokenizer.from_file("tokenizer.json")`
+        makes ids, type_ids and attention_mask of a text, and so does
+        `transformers.AutoTokenizer.from_pretrained(folder)`. A `filepath` that ends in `.onnx`
+        or `.tflite` becomes the file alone.
+
+        On other backends than TensorFlow, a process of its own exports. What is written appears
         whole or not at all.
 
+        Args:
+            filepath: a path that is new, an empty folder, or what this method wrote.
+            format: `"tf_saved_model"`, `"onnx"` or `"litert"`; another is Keras's own to do.
+            pairs: whether a SavedModel takes pairs of texts; what the task takes where None.
+            quantize: `"int8"` keeps an ONNX or LiteRT file's large matrices in 8 bits, a
+                quarter of the size.
+            **kwargs: Keras's own, for its own formats.
+
         Raises:
-            ValueError: the backend is not TensorFlow; or `filepath` holds something else than
-                a SavedModel.
+            ValueError: an argument does not go with the format, or `filepath` holds something
+                else.
+            ImportError: the format needs a package that is not installed.
+
+        Example:
+            >>> backbone = BertBackbone(
+            ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=4, intermediate_dim=8)
+            >>> backbone.export("served", quantize="int8")
+            Traceback (most recent call last):
+            ValueError: `quantize` is for ONNX and LiteRT files. Received: format='tf_saved_model'.
         """
-        if self.preprocessor is None or format != "tf_saved_model":
+        if format not in export.FORMATS:
             return super().export(filepath, format, **kwargs)
-        with self.saved_model_folder(filepath) as building:
-            save_strings_model(
-                building,
-                self.preprocessor,
-                lambda inputs: self.serving_outputs(self(inputs, training=False)),
-                [variable.value for variable in self.variables],
-                pairs,
-            )
-
-    @contextlib.contextmanager
-    def saved_model_folder(self, filepath):
-        """Give a folder to make a SavedModel in, which appears whole as `filepath`.
-
-        Raises:
-            ValueError: the backend is not TensorFlow; or `filepath` holds something else.
-        """
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                "A SavedModel that takes strings is made on the TensorFlow backend. Received: "
-                f"KERAS_BACKEND={keras.backend.backend()}. Save the model with `save_to_preset`, "
-                "and under KERAS_BACKEND=tensorflow load it with `from_preset` and export it."
-            )
-        folder = whole_folder.check_free(
-            filepath, lambda folder: (folder / "saved_model.pb").exists(), "a SavedModel"
-        )
-        with whole_folder.written_whole(folder) as building:
-            yield building
+        if kwargs:
+            raise ValueError(f"`format={format!r}` takes no {sorted(kwargs)}.")
+        with distribution.saving(self._all_variables()):
+            if distribution.is_first_process():
+                export.write(self, filepath, format, pairs, quantize)
 
     def serving_outputs(self, outputs) -> dict:
         """Return the model's outputs under the names that they are served by."""
         return outputs if isinstance(outputs, dict) else {"outputs": outputs}
+
+    def serving_strings(self, pairs: bool | None):
+        """Return the shapes of the strings that a SavedModel takes, by name, and its function.
+
+        A task whose texts are more than columns of strings has its own.
+        """
+        names = ["first", "second"] if pairs else ["texts"]
+
+        def serve(*texts):
+            return self.serving_outputs(self(self.preprocessor.pack(*texts), training=False))
+
+        return dict.fromkeys(names, [None]), serve
 
 
 class BertTask(TextModel):

@@ -1,6 +1,5 @@
 """A tag for each word of a sentence."""
 
-import types
 from collections.abc import Sequence
 
 import keras
@@ -9,7 +8,6 @@ import numpy as np
 from keras_bert_zoo.layers.common import check_positive_int, initializer
 from keras_bert_zoo.models.structured_texts import StructuredTexts
 from keras_bert_zoo.models.text_model import weighted_mean
-from keras_bert_zoo.preprocessing.serving import save_strings_model
 from keras_bert_zoo.preprocessing.token_classification import INPUTS, word_rows
 
 # Sentences that are predicted together, those of like length in the same batches.
@@ -207,38 +205,34 @@ class BertTokenClassifier(StructuredTexts, keras.Model):
 
     # === Saving ===
 
-    def export(self, filepath, format="tf_saved_model", **kwargs):
-        """Export for serving, as the other tasks do; a SavedModel takes strings.
+    def serving_outputs(self, outputs) -> dict:
+        """Return the probabilities of each piece."""
+        return {"probabilities": keras.ops.softmax(outputs)}
 
-        With a preprocessor, the SavedModel's `serve(texts)` splits texts at white space and
-        returns `probabilities`, floats (texts, words, num_classes), 0 where a text has fewer
-        words, and if the classes have names `labels`, strings (texts, words), empty there.
+    def serving_strings(self, pairs: bool | None):
+        """Return the strings that a SavedModel takes, texts, and its function, of their words.
 
         Raises:
-            ValueError: as for the other tasks; or `pairs` is given.
+            ValueError: `pairs` is True.
         """
-        if self.preprocessor is None or format != "tf_saved_model":
-            return super().export(filepath, format, **kwargs)
-        if kwargs.get("pairs"):
-            raise ValueError(f"A SavedModel that tags texts takes no `pairs`. Received: {kwargs}.")
-        with self.saved_model_folder(filepath) as building:
-            save_strings_model(
-                building,
-                types.SimpleNamespace(pack=self.preprocessor.slide),
-                self._serve,
-                [variable.value for variable in self.variables],
-                pairs=False,
+        if pairs:
+            raise ValueError(
+                f"A SavedModel that tags texts takes no `pairs`. Received: pairs={pairs}."
             )
 
-    def _serve(self, rows):
-        outputs = self({name: rows[name] for name in INPUTS}, training=False)
-        scores, is_word = self.preprocessor.of_words(keras.ops.softmax(outputs), rows)
-        served = {"probabilities": scores}
-        if self.class_names is not None:
+        def serve(texts):
+            rows = self.preprocessor.slide(texts)
+            outputs = self({name: rows[name] for name in INPUTS}, training=False)
+            served = self.serving_outputs(outputs)
+            scores, is_word = self.preprocessor.of_words(served["probabilities"], rows)
+            if self.class_names is None:
+                return {"probabilities": scores}
             # One behind the last is no word's.
             best = keras.ops.where(is_word, keras.ops.argmax(scores, axis=-1), self.num_classes)
-            served["labels"] = keras.ops.take([*self.class_names, ""], best, axis=0)
-        return served
+            labels = keras.ops.take([*self.class_names, ""], best, axis=0)
+            return {"probabilities": scores, "labels": labels}
+
+        return {"texts": [None]}, serve
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -1,8 +1,5 @@
 """Prompts with choices to model inputs, a row a choice."""
 
-import os
-from collections.abc import Callable
-
 import keras
 import numpy as np
 
@@ -134,23 +131,3 @@ def check_choice_dataset(dataset, names: set[str], limits: dict[str, int], max_l
     # There the second dimension, here the number of choices, has no limit but this.
     unlimited = np.iinfo("int32").max
     return check_id_dataset(dataset, names, limits, unlimited).map(check)
-
-
-def save_choices_model(
-    folder: str | os.PathLike, preprocessor, outputs: Callable, variables
-) -> None:
-    """Write a SavedModel from prompts (batch,) and choices (batch, choices) to named outputs.
-
-    Arguments are those of `save_strings_model`, but that all prompts have as many choices.
-    """
-    module = tf.Module()
-    module.weights = list(variables)
-    signature = [
-        tf.TensorSpec([None], tf.string, name="prompts"),
-        tf.TensorSpec([None, None], tf.string, name="choices"),
-    ]
-    module.serve = tf.function(
-        lambda prompts, choices: outputs(preprocessor.rows(prompts, choices)),
-        input_signature=signature,
-    )
-    tf.saved_model.save(module, os.fspath(folder), signatures={"serving_default": module.serve})
