@@ -26,7 +26,7 @@ class BertDense(LoraDense):
         else:
             outputs = matrix_product(rows, self.kernel)
             if self.use_bias:
-                outputs = outputs + self.bias
+                outputs = add_bias(outputs, self.bias)
             if self.activation is not None:
                 outputs = self.activation(outputs)
         return ops.reshape(outputs, (*ops.shape(inputs)[:-1], self.units))
@@ -42,6 +42,35 @@ def matrix_product(a, b):
     a, b = ops.convert_to_tensor(a), ops.convert_to_tensor(b)
     return _Product.apply(a, b) if _onednn_takes(a, b) else ops.matmul(a, b)
 
+
+def product_with_rows(a, b):
+    """Return the products of the rows of `a` (m, k) with the rows of `b` (n, k), (m, n).
+
+    Example:
+        >>> product_with_rows(keras.ops.ones((2, 3)), keras.ops.ones((1, 3))).shape[0]
+        2
+    """
+    if keras.backend.backend() == "tensorflow":
+        # Else the gradient is made for the transposed `b`, and turned over.
+        return tf.matmul(a, b, transpose_b=True)
+    return matrix_product(a, ops.transpose(b))
+
+
+def add_bias(rows, bias):
+    """Return `rows` (m, n) plus `bias` (n,).
+
+    Example:
+        >>> add_bias(keras.ops.ones((1, 2)), keras.ops.ones((2,))).shape[1]
+        2
+    """
+    if keras.backend.backend() == "tensorflow":
+        # The gradient of a plain sum adds the rows up three times as slowly.
+        return tf.nn.bias_add(rows, bias)
+    return rows + bias
+
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
 
 if keras.backend.backend() == "torch":
     import torch

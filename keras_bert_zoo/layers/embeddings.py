@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_bert_zoo.layers.common import check_epsilon, check_positive_int, check_rate, initializer
+from keras_bert_zoo.layers.dropout import BertDropout
 from keras_bert_zoo.layers.packed_rows import current_starts
 
 
@@ -67,7 +68,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = BertDropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, token_ids_shape, segment_ids_shape=None, example_starts_shape=None):
         """Create the three tables and the normalisation's weights."""

@@ -10,6 +10,7 @@ from keras_bert_zoo.layers.common import (
     initializer,
 )
 from keras_bert_zoo.layers.dense import BertDense
+from keras_bert_zoo.layers.dropout import BertDropout
 from keras_bert_zoo.layers.self_attention import BertSelfAttention
 
 
@@ -82,7 +83,7 @@ class BertEncoderBlock(keras.layers.Layer):
         self.output_layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, name="output_layer_norm", **common
         )
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", **common)
+        self.dropout = BertDropout(dropout, name="dropout", **common)
 
     def build(self, x_shape, attention_mask_shape=None, positions_shape=None):
         """Create the weights of both halves."""

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_bert_zoo.layers.common import check_heads, check_rate, initializer
 from keras_bert_zoo.layers.dense import BertDense
+from keras_bert_zoo.layers.dropout import BertDropout
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -53,9 +54,7 @@ class BertSelfAttention(keras.layers.Layer):
         self.output_dense = BertDense(
             hidden_dim, kernel_initializer=initializer(), dtype=self.dtype_policy, name="output"
         )
-        self.dropout = keras.layers.Dropout(
-            attention_dropout, dtype=self.dtype_policy, name="dropout"
-        )
+        self.dropout = BertDropout(attention_dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, x_shape, attention_mask_shape=None, positions_shape=None):
         """Create the two projections' weights."""
@@ -65,18 +64,19 @@ class BertSelfAttention(keras.layers.Layer):
 
     def call(self, x, attention_mask, positions=None, training=None):
         """Mix the positions of `x` (batch, length, hidden_dim)."""
-        query, key, value = self._project(x)
+        drop = training and self.attention_dropout > 0
+        fused = not drop and _fused_kernel_takes(self.compute_dtype)
+        query, key, value = self._project(x, heads_first=not fused)
         mask = _head_mask(attention_mask)
         if positions is not None:
-            query, mask = self._at(positions, query, mask, ops.shape(x)[1])
+            query = _at(positions, query, axis=1 if fused else 2)
+            mask = self._mask_at(positions, mask, ops.shape(x)[1])
         # Each query that is left has its own row of a mask by now.
         causal = self.causal and positions is None
-        drop = training and self.attention_dropout > 0
-        if drop or not _fused_kernel_takes(self.compute_dtype):
+        if not fused:
             probabilities = self._probabilities(query, key, mask, causal)
             probabilities = self.dropout(probabilities, training=drop)
-            context = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
-            context = ops.transpose(context, (0, 2, 1, 3))
+            context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))
         else:
             context = ops.dot_product_attention(
                 query,
@@ -90,35 +90,37 @@ class BertSelfAttention(keras.layers.Layer):
 
     def attention_scores(self, x, attention_mask):
         """Return the attention probabilities, (batch, num_heads, length, length) floats."""
-        query, key, _ = self._project(ops.cast(x, self.compute_dtype))
+        query, key, _ = self._project(ops.cast(x, self.compute_dtype), heads_first=True)
         return self._probabilities(query, key, _head_mask(attention_mask), self.causal)
 
-    def _project(self, x):
+    def _project(self, x, heads_first):
+        """Return three of (batch, length, num_heads, head_dim), or with the heads before it."""
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
-        qkv = ops.reshape(self.qkv(x), (batch, length, self.num_heads, 3 * self.head_dim))
-        return ops.split(qkv, 3, axis=-1)
+        qkv = ops.reshape(self.qkv(x), (batch, length, self.num_heads, 3, self.head_dim))
+        if heads_first:
+            return ops.unstack(ops.transpose(qkv, (3, 0, 2, 1, 4)), 3)
+        return ops.unstack(qkv, 3, axis=3)
 
-    def _at(self, positions, query, mask, length):
-        """Return the queries at some positions, and the mask's rows for them."""
-        query = ops.take_along_axis(query, ops.expand_dims(positions, (2, 3)), axis=1)
+    def _mask_at(self, positions, mask, length):
+        """Return the mask's rows for some positions."""
         positions = ops.expand_dims(positions, (1, 3))
         if mask.shape[2] != 1:
             mask = ops.take_along_axis(mask, positions, axis=2)
         if self.causal:
             before = positions >= ops.arange(length, dtype=positions.dtype)
             mask = ops.logical_and(mask, before)
-        return query, mask
+        return mask
 
     def _probabilities(self, query, key, mask, causal):
-        query = ops.transpose(query, (0, 2, 1, 3)) * self.head_dim**-0.5
-        scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         # In float32, because a float16 softmax over hundreds of keys loses the small weights.
-        scores = ops.cast(scores, "float32")
+        scores = ops.cast(scores, "float32") * self.head_dim**-0.5
         if causal:
             positions = ops.arange(ops.shape(scores)[-1])
             mask = ops.logical_and(mask, positions[:, None] >= positions[None, :])
-        # Finite, so that a row of padding only gives an even softmax and not NaN.
-        scores = ops.where(mask, scores, -1e30)
+        # No score changes the sum with a number so large, yet it is finite: a row of padding
+        # only gives an even softmax and not NaN.
+        scores = scores + ops.where(mask, 0.0, -1e30)
         return ops.cast(ops.softmax(scores), self.compute_dtype)
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None, positions_shape=None):
@@ -139,6 +141,12 @@ class BertSelfAttention(keras.layers.Layer):
 def _fused_kernel_takes(dtype):
     # JAX asks for a float32 sum of float16 products, which its CPU compiler does not have.
     return not (dtype == "float16" and keras.backend.backend() == "jax")
+
+
+def _at(positions, query, axis):
+    """Return the queries at some positions; `axis` is that of the positions."""
+    others = tuple(i for i in range(1, 4) if i != axis)
+    return ops.take_along_axis(query, ops.expand_dims(positions, others), axis=axis)
 
 
 def _head_mask(attention_mask):

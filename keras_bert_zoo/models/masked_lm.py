@@ -4,6 +4,7 @@ import keras
 
 from keras_bert_zoo.layers import MaskedLMHead
 from keras_bert_zoo.models.text_model import BertTask, weighted_mean
+from keras_bert_zoo.models.vocabulary_scores import VocabularyAccuracy, VocabularyCrossentropy
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -47,7 +48,7 @@ class BertMaskedLM(BertTask, keras.Model):
         """Return the loss over the masked pieces and its accuracy."""
         return {
             "loss": masked_lm_loss(),
-            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            "weighted_metrics": [VocabularyAccuracy()],
         }
 
 
@@ -70,4 +71,4 @@ def masked_inputs(backbone) -> dict:
 
 def masked_lm_loss() -> keras.losses.Loss:
     """Return the cross-entropy from logits, averaged over the masked pieces."""
-    return weighted_mean(keras.losses.SparseCategoricalCrossentropy, from_logits=True)
+    return weighted_mean(VocabularyCrossentropy)

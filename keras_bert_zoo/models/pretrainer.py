@@ -11,6 +11,7 @@ from keras_bert_zoo.models.masked_lm import (
 )
 from keras_bert_zoo.models.next_sentence import make_next_sentence_head, next_sentence_loss
 from keras_bert_zoo.models.text_model import BertTask
+from keras_bert_zoo.models.vocabulary_scores import VocabularyAccuracy
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -64,16 +65,15 @@ class BertPretrainer(BertTask, keras.Model):
 
     def defaults(self) -> dict:
         """Return both losses, which Keras adds, and both accuracies."""
-
-        def accuracy():
-            return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
         return {
             "loss": {
                 "masked_lm": masked_lm_loss(),
                 "next_sentence": next_sentence_loss(),
             },
-            "weighted_metrics": {"masked_lm": accuracy(), "next_sentence": accuracy()},
+            "weighted_metrics": {
+                "masked_lm": [VocabularyAccuracy()],
+                "next_sentence": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            },
         }
 
 

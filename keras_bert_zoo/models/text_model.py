@@ -300,12 +300,12 @@ class TextModel:
         # Under float16 Keras wraps the optimiser in one that scales the loss.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         schedule = getattr(optimizer, "_learning_rate", None)
-        if not isinstance(schedule, WarmupLinearDecay):
+        if not isinstance(schedule, WarmupLinearDecay) or schedule.total_steps is not None:
             return
         if steps_per_epoch is None:
             steps_per_epoch = _count_steps(x, batch_size)
         steps = None if steps_per_epoch is None else steps_per_epoch * epochs
-        if steps is None and schedule.total_steps is None:
+        if steps is None:
             warnings.warn(
                 "The data do not say how many batches they have, so the learning rate stays at its "
                 "peak. Pass `steps_per_epoch`, or a `WarmupLinearDecay` with `total_steps`.",

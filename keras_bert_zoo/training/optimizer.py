@@ -248,6 +248,36 @@ if keras.backend.backend() == "torch":
     # What `keras.optimizers.AdamW(...)` returns here: it updates all weights at once. A subclass
     # of the plain class would update them one by one.
     from keras.src.backend.torch.optimizers.torch_adamw import AdamW as _BackendAdamW
+elif keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    class _BackendAdamW(keras.optimizers.AdamW):
+        """AdamW by TensorFlow's own kernels: Keras's passes over every weight a dozen times."""
+
+        def _clip_gradients(self, grads):
+            if not self.global_clipnorm:
+                return super()._clip_gradients(grads)
+            return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+
+        def update_step(self, gradient, variable, learning_rate):
+            if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
+                super().update_step(gradient, variable, learning_rate)
+                return
+            index = self._get_variable_index(variable)
+            step = tf.cast(self.iterations + 1, variable.dtype)
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=self._momentums[index].value.handle,
+                v=self._velocities[index].value.handle,
+                grad=tf.cast(gradient, variable.dtype),
+                lr=tf.cast(learning_rate, variable.dtype),
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                beta1_power=self.beta_1**step,
+                beta2_power=self.beta_2**step,
+                epsilon=self.epsilon,
+            )
+
 else:
     _BackendAdamW = keras.optimizers.AdamW
 
