@@ -170,11 +170,11 @@ def test_finetune_then_predict(pretrained, tmp_path, capsys):
 
 
 def test_list_prints_every_preset_once(capsys, tmp_path):
-    assert main(["list", "--language", "zh", "--json", str(tmp_path / "cards.json")]) == 0
+    filters = ["--language", "zh", "--casing", "cased", "--max-parameters", "102267648"]
+    assert main(["list", *filters, "--json", str(tmp_path / "cards.json")]) == 0
     assert capsys.readouterr().out.count("bert_base_zh") == 1
-    assert [card["name"] for card in json.loads((tmp_path / "cards.json").read_text())] == [
-        "bert_base_zh"
-    ]
+    names = [card["name"] for card in json.loads((tmp_path / "cards.json").read_text())]
+    assert names == ["bge_small_zh_v1_5", "bert_base_zh"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import keras
 from keras_bert_zoo import models, preprocessing
 from keras_bert_zoo.checkpoints import google, huggingface, keras_hub
 from keras_bert_zoo.checkpoints.rules import assign, build
-from keras_bert_zoo.downloads import from_hugging_face as _download
+from keras_bert_zoo.downloads import from_hugging_face
 from keras_bert_zoo.downloads import from_kaggle
 from keras_bert_zoo.models import preset_folder
 
@@ -241,7 +241,7 @@ def _resolve(source: str, card: dict | None, load_weights: bool) -> pathlib.Path
         repo, at, revision = source.removeprefix("hf://").partition("@")
         if at and not revision:
             raise ValueError(f"`source` {source!r} has no revision after its @.")
-        folder = _download(repo, revision or None, load_weights)
+        folder = from_hugging_face(repo, revision or None, load_weights)
     elif source.startswith(("kaggle://", "keras_hub://")) or _is_keras_hub_name(source):
         folder = from_kaggle(_kaggle_handle(source), load_weights)
     else:
@@ -278,7 +278,7 @@ def resolve_card(card: dict, load_weights: bool = True) -> pathlib.Path:
                 continue
             folder = pathlib.Path(spec.origin).parent / place["folder"]
         else:
-            folder = _download(place["repo"], place.get("revision"), load_weights)
+            folder = from_hugging_face(place["repo"], place.get("revision"), load_weights)
         if load_weights:
             for name, expected in card.get("sha256", {}).items():
                 _check_hash(folder / name, expected)

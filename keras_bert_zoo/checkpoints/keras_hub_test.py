@@ -305,7 +305,7 @@ def test_a_kaggle_handle_and_names_of_theirs_are_downloaded_from_kaggle(keras_hu
 
 def test_a_name_that_both_have_is_ours(downloads, monkeypatch):
     asked = []
-    monkeypatch.setattr(presets, "_download", lambda repo, *_: asked.append(repo))
+    monkeypatch.setattr(presets, "from_hugging_face", lambda repo, *_: asked.append(repo))
     presets._resolve("bert_tiny_en_uncased", presets.find_card("bert_tiny_en_uncased"), False)
     assert asked == ["google/bert_uncased_L-2_H-128_A-2"]
     assert not downloads
