@@ -16,8 +16,7 @@ import keras
 from keras_bert_zoo import models, preprocessing
 from keras_bert_zoo.checkpoints import google, huggingface, keras_hub
 from keras_bert_zoo.checkpoints.rules import assign, build
-from keras_bert_zoo.downloads import from_hugging_face
-from keras_bert_zoo.downloads import from_kaggle
+from keras_bert_zoo.downloads import from_hugging_face, from_kaggle
 from keras_bert_zoo.models import preset_folder
 
 logger = logging.getLogger("keras_bert_zoo")
