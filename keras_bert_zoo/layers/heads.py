@@ -4,7 +4,8 @@ import keras
 from keras import ops
 
 from keras_bert_zoo.layers.common import activation_function, initializer
-from keras_bert_zoo.layers.dense import BertDense, add_bias, product_with_rows
+from keras_bert_zoo.layers.dense import BertDense
+from keras_bert_zoo.layers.products import add_bias, product_with_rows
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")

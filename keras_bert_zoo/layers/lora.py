@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_bert_zoo.layers.common import check_positive_int
+from keras_bert_zoo.layers.products import matrix_product
 
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 
@@ -72,9 +73,6 @@ class LoraDense(keras.layers.Dense):
         """Transform `inputs` (rows, inputs)."""
         if not self.lora_enabled:
             return super().call(inputs, training=training)
-        # The layer it is imported from is made of this one.
-        from keras_bert_zoo.layers.dense import matrix_product
-
         low, high = (ops.cast(factor, inputs.dtype) for factor in self.factors())
         change = matrix_product(matrix_product(inputs, low), high)
         outputs = matrix_product(inputs, self._kernel)
