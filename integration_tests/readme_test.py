@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from keras_bert_zoo import list_presets
 from keras_bert_zoo.cli import make_parser
 
 README = (pathlib.Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -51,23 +50,6 @@ def test_every_command_is_one_the_parser_takes():
     parser = make_parser()
     for command in commands:
         parser.parse_args(shlex.split(command))
-
-
-@pytest.mark.backend_free
-def test_table_of_presets_is_that_of_the_cards():
-    rows = [line.strip("| ").split(" | ") for line in README.splitlines() if line[:3] == "| `"]
-    rows = {row[0]: row[1:] for row in rows if len(row) == 5}
-    expected = {}
-    for card in list_presets():
-        sizes = card["architecture"]
-        names = ", ".join(f"`{name}`" for name in [card["name"], *card.get("aliases", [])])
-        expected[names] = [
-            f"{sizes['num_layers']} / {sizes['hidden_dim']} / {sizes['num_heads']}",
-            f"{card['parameters']:,}",
-            card["language"],
-            card["casing"],
-        ]
-    assert rows == expected
 
 
 @pytest.mark.backend_free
