@@ -21,41 +21,44 @@ class BertDropout(keras.layers.Dropout):
 
     def call(self, inputs, training=False):
         """Drop entries of `inputs`, floats of any shape, in training."""
-        if _random_words is None or not training or not self.rate:
+        if _random_bytes is None or not training or not self.rate:
             return super().call(inputs, training=training)
         uniform = keras.random.uniform((), seed=self.seed_generator)
         threshold = ops.minimum(ops.floor(256 * self.rate + uniform), 255)
-        kept = _random_bytes(ops.shape(inputs), self.seed_generator) >= ops.cast(threshold, "uint8")
+        numbers = _random_bytes(ops.shape(inputs), self.seed_generator.next())
+        kept = numbers >= ops.cast(threshold, "uint8")
         scale = ops.cast(256 / (256 - threshold), inputs.dtype)
         return inputs * (ops.cast(kept, inputs.dtype) * scale)
 
 
-def _random_bytes(shape, seed_generator):
-    """Return uint8 numbers, each as likely as any other."""
-    # Words by rows, so that where the rows are spread over devices the words are too.
-    words = _random_words((*shape[:-1], (shape[-1] + 3) // 4), seed_generator.next())
-    rows = ops.reshape(_as_bytes(words), (*shape[:-1], -1))
-    return rows[..., : shape[-1]]
+def _words_shape(shape):
+    # By rows, so that where the rows are spread over devices the words are too.
+    return (*shape[:-1], (shape[-1] + 3) // 4)
+
+
+def _in_shape(words_bytes, shape):
+    return ops.reshape(words_bytes, (*shape[:-1], -1))[..., : shape[-1]]
 
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    def _random_words(shape, seed):
-        return tf.random.stateless_uniform(shape, tf.cast(seed, "int32"), None, None, "int32")
-
-    def _as_bytes(words):
-        return tf.bitcast(words, "uint8")
+    def _random_bytes(shape, seed):
+        words = tf.random.stateless_uniform(
+            _words_shape(shape), tf.cast(seed, "int32"), None, None, "int32"
+        )
+        return _in_shape(tf.bitcast(words, "uint8"), shape)
 
 elif keras.backend.backend() == "jax":
     import jax
 
-    def _random_words(shape, seed):
+    def _random_bytes(shape, seed):
         key = jax.random.wrap_key_data(seed, impl="threefry2x32")
-        return jax.random.bits(key, shape, "uint32")
-
-    def _as_bytes(words):
-        return jax.lax.bitcast_convert_type(words, "uint8")
+        if jax.default_backend() == "tpu":
+            # Its memory is in tiles of 128 entries, and an axis of four bytes would fill one each.
+            return jax.random.bits(key, shape, "uint8")
+        words = jax.random.bits(key, _words_shape(shape), "uint32")
+        return _in_shape(jax.lax.bitcast_convert_type(words, "uint8"), shape)
 
 else:
-    _random_words = None
+    _random_bytes = None
