@@ -21,7 +21,7 @@ class BertDropout(keras.layers.Dropout):
 
     def call(self, inputs, training=False):
         """Drop entries of `inputs`, floats of any shape, in training."""
-        if _random_bytes is None or not training or not self.rate:
+        if not training or not self.rate or self.noise_shape or _random_bytes is None:
             return super().call(inputs, training=training)
         uniform = keras.random.uniform((), seed=self.seed_generator)
         threshold = ops.minimum(ops.floor(256 * self.rate + uniform), 255)
