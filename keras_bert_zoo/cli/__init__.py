@@ -18,6 +18,7 @@ VERBS = (
     "pretrain",
     "finetune",
     "predict",
+    "study",
 )
 
 
