@@ -17,7 +17,9 @@ VERBS = (
     "prepare",
     "pretrain",
     "finetune",
+    "evaluate",
     "predict",
+    "features",
     "study",
 )
 

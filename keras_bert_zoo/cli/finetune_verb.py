@@ -1,122 +1,177 @@
-"""Fine-tune a preset on a table of texts and labels, and save it as a preset."""
+"""Fine-tune a preset on data of any task, and save it as a preset."""
 
-import time
+import argparse
 
-import keras
-import numpy as np
+from keras_bert_zoo.cli.output import positive_int, print_results, print_table, write_json
 
-from keras_bert_zoo.cli.output import positive_int, print_results, write_json
-from keras_bert_zoo.data.tables import column, read_table, text_columns
-from keras_bert_zoo.evaluation import majority_accuracy
-from keras_bert_zoo.models.preset_folder import check_free
-from keras_bert_zoo.presets import from_preset
-from keras_bert_zoo.training import adamw
+# An option's name, its place in the config, and what the parser is told of it.
+_OPTIONS = {
+    "--preset": (("preset",), {"help": "a preset's name, a folder, or hf://owner/name"}),
+    "--task": (
+        ("task",),
+        {"help": "what a table is for: classification if not given, regression, or labels"},
+    ),
+    "--output": (("output",), {"help": "the preset's folder"}),
+    "--record": (
+        ("run",),
+        {"metavar": "FOLDER", "help": "of the run's record; OUTPUT_run if not given"},
+    ),
+    "--sequence-length": (
+        ("sequence_length",),
+        {"type": positive_int, "help": "384 for questions, else 128, if not given"},
+    ),
+    "--seed": (("seed",), {"type": int, "help": "0 if not given"}),
+    "--precision": (("precision",), {"help": "float32 if not given, or mixed_bfloat16"}),
+    "--train": (
+        ("data", "train"),
+        {
+            "metavar": "SOURCE",
+            "help": "a .csv, .tsv, .jsonl or tfds:name:split; glue/NAME or xnli/LANGUAGE, with "
+            "=FOLDER behind for files; or squad:FILE, conll:FILE, swag:FILE, codah:FILE",
+        },
+    ),
+    "--dev": (
+        ("data", "dev"),
+        {
+            "metavar": "SOURCE",
+            "help": "what trainings are compared and stopped by; if not given, the data set's own, "
+            "or a tenth of --train",
+        },
+    ),
+    "--test": (("data", "test"), {"metavar": "SOURCE", "help": "scored once, at the end"}),
+    "--text": (("data", "text"), {"help": "a table's column of texts; text if not given"}),
+    "--second": (("data", "second"), {"help": "the column of second texts, for pairs"}),
+    "--label": (("data", "label"), {"help": "the column of labels; label if not given"}),
+    "--id": (("data", "id"), {"help": "the column of ids; the row's number if not given"}),
+    "--group": (("data", "group"), {"help": "the column of sources that no split may cut"}),
+    "--split": (("data", "split"), {"help": "the column that says train, dev or test"}),
+    "--dev-share": (("data", "dev_share"), {"type": float, "help": "of --train; 0.1 if needed"}),
+    "--test-share": (("data", "test_share"), {"type": float, "help": "of --train; 0 if not given"}),
+    "--examples": (
+        ("data", "examples"),
+        {"type": positive_int, "help": "train on so many"},
+    ),
+    "--what": (
+        ("training", "what"),
+        {"help": "all if not given, head, top:N layers, lora:RANK, or features"},
+    ),
+    "--epochs": (
+        ("training", "epochs"),
+        {"type": positive_int, "nargs": "+", "help": "3 if not given"},
+    ),
+    "--batch-size": (
+        ("training", "batch_size"),
+        {"type": positive_int, "nargs": "+", "help": "32 if not given"},
+    ),
+    "--learning-rate": (
+        ("training", "learning_rate"),
+        {"type": float, "nargs": "+", "help": "the peak; 5e-5 if not given, and more for parts"},
+    ),
+    "--restarts": (
+        ("training", "restarts"),
+        {"type": positive_int, "help": "trainings of each setting, by other seeds; 1 if not given"},
+    ),
+    "--layer-decay": (("training", "layer_decay"), {"type": float, "help": "1 if not given"}),
+    "--early-stopping": (
+        ("training", "early_stopping"),
+        {
+            "type": positive_int,
+            "metavar": "EPOCHS",
+            "help": "stop after so many without a better dev score, and keep the best",
+        },
+    ),
+    "--class-weights": (
+        ("training", "class_weights"),
+        {"help": "none if not given, or balanced"},
+    ),
+}
 
 
 def add_arguments(parser) -> None:
-    """Add the preset, the tables and the training settings."""
+    """Add the file, the options that stand in for its settings, and the check on a few."""
     add = parser.add_argument
-    add("--preset", required=True, help="a preset's name, a folder, or hf://owner/name")
-    add("--train", required=True, help=".csv, .tsv, .jsonl, or tfds:name:split")
-    add("--dev", help="a table to score on; if not given, a tenth of --train is kept for it")
-    add("--text", default="text", help="the column of texts")
-    add("--second", help="the column of second texts, for pairs")
-    add("--label", default="label", help="the column of labels")
-    add("--regression", action="store_true", help="the labels are numbers to be predicted")
-    add("--output", required=True, help="the preset's folder")
-    add("--sequence-length", type=positive_int, default=128)
-    add("--epochs", type=positive_int, default=3)
-    add("--batch-size", type=positive_int, default=32)
-    add("--learning-rate", type=float, default=5e-5, help="the peak, after the warm-up")
-    add("--seed", type=int, default=0)
+    add("config", nargs="?", help="a TOML file; examples/finetuning has some to begin with")
+    for option, (_, how) in _OPTIONS.items():
+        # What is not given is the file's to say.
+        add(option, default=argparse.SUPPRESS, **how)
+    add(
+        "--regression",
+        dest="task",
+        action="store_const",
+        const="regression",
+        default=argparse.SUPPRESS,
+        help="--task regression",
+    )
+    add(
+        "--gradual-unfreezing",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="train the head, then a layer more each epoch",
+    )
+    add(
+        "--paper-grid",
+        action="store_true",
+        help="batches of 16 and 32; rates of 5e-5, 4e-5, 3e-5 and 2e-5; 2, 3 and 4 epochs",
+    )
+    add(
+        "--overfit",
+        type=positive_int,
+        metavar="N",
+        help="only see whether the first N examples can be learnt; save nothing",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="a setting in place of the file's; may be given often",
+    )
 
 
 def run(arguments) -> None:
-    """Read, train, score, save."""
-    check_free(arguments.output)
-    keras.utils.set_random_seed(arguments.seed)
-    texts, labels = _examples(arguments.train, arguments)
-    if arguments.dev:
-        dev_texts, dev_labels = _examples(arguments.dev, arguments)
-    else:
-        order = np.random.default_rng(arguments.seed).permutation(len(labels))
-        cut = len(labels) - len(labels) // 10
-        (texts, labels), (dev_texts, dev_labels) = (
-            (tuple([c[i] for i in part] for c in texts), [labels[i] for i in part])
-            for part in (order[:cut], order[cut:])
-        )
-        if not dev_labels:
-            raise ValueError(f"{arguments.train!r} is too small to keep a tenth of it; give --dev.")
+    """Train, print the scores, say where the model is."""
+    from keras_bert_zoo.training.finetuning import PAPER_GRID, finetune, overfit, read_config
 
-    names = None
-    if arguments.regression:
-        train_y, dev_y = (_numbers(part) for part in (labels, dev_labels))
-        head = {"num_classes": 1}
-    else:
-        names = sorted(set(labels))
-        if len(names) < 2:
-            raise ValueError(f"{arguments.train!r} has one label only, {names[0]!r}.")
-        train_y, dev_y = (_class_ids(part, names) for part in (labels, dev_labels))
-        head = {"class_names": names}
-    classifier = from_preset(
-        arguments.preset,
-        "text_classifier",
-        sequence_length=arguments.sequence_length,
-        **head,
-    )
-    classifier.compile(optimizer=adamw(arguments.learning_rate))
-    print(
-        f"Fine-tuning {classifier.count_params():,} parameters on {keras.backend.backend()}: "
-        f"{len(labels):,} examples, {len(dev_labels):,} to score on."
-    )
-    start = time.perf_counter()
-    classifier.fit(
-        texts,
-        train_y,
-        batch_size=arguments.batch_size,
-        epochs=arguments.epochs,
-        validation_data=(dev_texts, dev_y),
-        seed=arguments.seed,
-    )
-    seconds = time.perf_counter() - start
-    scores = classifier.evaluate(dev_texts, dev_y, return_dict=True, verbose=0)
-    results = {
-        "backend": keras.backend.backend(),
-        "preset": arguments.preset,
-        "training examples": len(labels),
-        "dev examples": len(dev_labels),
-        "seconds": seconds,
-        **{f"dev {name}": float(value) for name, value in scores.items()},
-    }
-    if names:
-        results["dev accuracy of the majority class"] = majority_accuracy(labels, dev_labels)
-    print_results(results, "fine-tuning")
+    config = read_config(arguments.config, arguments.set, **_given(arguments, PAPER_GRID))
+    if arguments.overfit:
+        results = overfit(config, arguments.overfit)
+        print_results(results, "learnt")
+        write_json(results, arguments.json)
+        return
+    results = finetune(config)
+    runs = results["runs"]
+    flat = {name: value for name, value in results.items() if not isinstance(value, list)}
+    if len(runs) > 1:
+        names = ("batch_size", "learning_rate", "epochs", "seed")
+        print_table(
+            [{**{n: row[n] for n in names}, "epoch": row["epoch"], **row["dev"]} for row in runs],
+            "every training, on dev",
+        )
+        # All measures are in the JSON; runs are chosen by the first.
+        measure = next(iter(runs[0]["dev"]))
+        of_measure = {f"dev {measure}, {name}" for name in ("mean", "standard deviation")}
+        print_table(
+            [
+                {name: x for name, x in row.items() if name[:4] != "dev " or name in of_measure}
+                for row in results["settings"]
+            ],
+            "every setting",
+        )
+    print_results(flat, "fine-tuning")
     write_json(results, arguments.json)
-    classifier.save_to_preset(arguments.output)
-    print(f"Saved to {arguments.output}")
+    folder, output = config.folders
+    print(f"Saved to {output}; the record is {folder}/record.json")
 
 
-def _examples(source, arguments):
-    table = read_table(source)
-    texts = text_columns(table, arguments.text, arguments.second, source)
-    labels = column(table, arguments.label, source)
-    if None in labels:
-        raise ValueError(
-            f"Row {labels.index(None) + 1} of {source!r} has no label in {arguments.label!r}."
-        )
-    # A label is a name, whatever kind of table it comes from.
-    return texts, labels if arguments.regression else [str(label) for label in labels]
-
-
-def _class_ids(labels, names):
-    unknown = sorted(set(labels) - set(names))
-    if unknown:
-        raise ValueError(f"The dev table has labels that the training table lacks: {unknown}.")
-    return np.array([names.index(label) for label in labels])
-
-
-def _numbers(labels):
-    try:
-        return np.array([float(label) for label in labels], dtype="float32")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"With --regression the labels must be numbers: {error}.") from error
+def _given(arguments, grid):
+    """Return the settings that were given as options, in the config's sections."""
+    options = vars(arguments)
+    content = {"training": dict(grid)} if arguments.paper_grid else {}
+    places = {option: place for option, (place, _) in _OPTIONS.items()}
+    places["--gradual-unfreezing"] = ("training", "gradual_unfreezing")
+    for option, (*sections, key) in places.items():
+        name = option.removeprefix("--").replace("-", "_")
+        if name in options:
+            part = content.setdefault(sections[0], {}) if sections else content
+            part[key] = options[name]
+    return content

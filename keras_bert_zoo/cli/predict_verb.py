@@ -1,28 +1,37 @@
-"""Predict the classes of a table's texts with a fine-tuned preset."""
+"""Predict with a fine-tuned preset: classes, numbers, tags, answers or choices."""
 
 import csv
 import json
 import pathlib
-import sys
 
-import numpy as np
-
+from keras_bert_zoo.cli.inputs import add_input, load_model, read_input
 from keras_bert_zoo.cli.output import positive_int, print_table, write_json
-from keras_bert_zoo.data.tables import read_table, text_columns
-from keras_bert_zoo.presets import from_preset
+from keras_bert_zoo.data.sources import Examples
 
 _SHOWN = 20
 
+# What a task's columns are called in the predictions, where they are not texts or pairs.
+_COLUMNS = {
+    "tagging": ("words",),
+    "question_answering": ("question", "context"),
+    "multiple_choice": ("prompt", "choices"),
+}
+# How a list becomes one field.
+_JOINED_BY = {"words": " ", "tags": " ", "labels": ", ", "choices": " | "}
+
 
 def add_arguments(parser) -> None:
-    """Add the preset, the table and where to write."""
+    """Add the preset, the data and where to write."""
     add = parser.add_argument
-    add("--preset", required=True, help="the folder `finetune` wrote, or any text classifier")
-    add("--input", help="a table: .csv, .tsv, .jsonl, or tfds:name:split")
+    add("--preset", required=True, help="the folder `finetune` wrote, or any task's preset")
+    add_input(parser)
     add("--sentences", nargs="+", help="texts to predict, instead of --input")
-    add("--text", default="text", help="the column of texts")
-    add("--second", help="the column of second texts, for pairs")
     add("--output", help="write the predictions there: .csv, .tsv or .jsonl")
+    add(
+        "--submission",
+        metavar="FOLDER",
+        help="write there what a leaderboard takes, GLUE's or SQuAD's",
+    )
     add("--batch-size", type=positive_int, default=32)
 
 
@@ -36,53 +45,72 @@ def run(arguments) -> None:
         )
     if arguments.sentences and arguments.second:
         raise ValueError("--second names a column of --input; --sentences has none.")
-    if arguments.output:
-        pathlib.Path(arguments.output).parent.mkdir(parents=True, exist_ok=True)
+    from keras_bert_zoo.training.finetuning_tasks import TASKS
+
+    model, task = load_model(arguments.preset, arguments.task)
     if arguments.sentences:
-        texts = (arguments.sentences,)
+        if task in ("question_answering", "multiple_choice"):
+            raise ValueError(f"--sentences is not enough for {task!r}. Give --input.")
+        rows = list(range(len(arguments.sentences)))
+        nothing = [None] * len(rows)
+        examples = Examples("--sentences", task, (arguments.sentences,), nothing, rows)
     else:
-        table = read_table(arguments.input)
-        texts = text_columns(table, arguments.text, arguments.second, arguments.input)
-    classifier = from_preset(arguments.preset, "text_classifier")
-    verbose = 1 if sys.stdout.isatty() else 0
-    outputs = classifier.predict(texts, batch_size=arguments.batch_size, verbose=verbose)
-    predictions = list(_rows(classifier, texts, outputs))
-    print_table(predictions[:_SHOWN])
+        examples = read_input(arguments, task, "test", label=None)
+    if arguments.submission and examples.glue is None and task != "question_answering":
+        raise ValueError("--submission is for --input glue/NAME or squad:FILE.")
+    answers = TASKS[task].predict(model, examples.x, arguments.batch_size)
+    predictions = list(_rows(examples, answers))
+    print_table([_flat(row) for row in predictions[:_SHOWN]])
     if len(predictions) > _SHOWN:
         print(f"... and {len(predictions) - _SHOWN:,} more")
     if arguments.output:
         path = pathlib.Path(arguments.output)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", encoding="utf-8", newline="") as file:
             _WRITERS[path.suffix](file, predictions)
+    if arguments.submission:
+        _submit(arguments, model, examples, answers)
     write_json(predictions, arguments.json)
 
 
-def _rows(classifier, texts, outputs):
-    names = classifier.class_names or [str(i) for i in range(classifier.num_classes)]
-    columns = ["text"] if len(texts) == 1 else ["first", "second"]
-    for row, output in zip(zip(*texts, strict=True), outputs, strict=True):
-        result = dict(zip(columns, row, strict=True))
-        if classifier.activation == "sigmoid":
-            result["labels"] = ", ".join(n for n, p in zip(names, output, strict=True) if p >= 0.5)
-        elif classifier.num_classes == 1:
-            result["value"] = float(output[0])
-        else:
-            shares = _softmax(output) if classifier.activation is None else output
-            best = int(np.argmax(shares))
-            result.update(label=names[best], probability=float(shares[best]))
-        yield result
+def _rows(examples, answers):
+    is_pair = len(examples.columns) == 2
+    names = _COLUMNS.get(examples.task, ("first", "second") if is_pair else ("text",))
+    has_ids = examples.ids != list(range(len(examples)))
+    for i, row, answer in zip(
+        examples.ids, zip(*examples.columns, strict=True), answers, strict=True
+    ):
+        result = {"id": i} if has_ids else {}
+        yield {**result, **dict(zip(names, row, strict=True)), **answer}
 
 
-def _softmax(logits):
-    shares = np.exp(logits - logits.max())
-    return shares / shares.sum()
+def _submit(arguments, model, examples, answers):
+    from keras_bert_zoo.evaluation.glue import write_glue_submission
+    from keras_bert_zoo.evaluation.squad import write_squad_predictions
+    from keras_bert_zoo.training.finetuning_tasks import answers_of
+
+    if examples.glue:
+        given = answers_of(examples.task, answers)
+        path = write_glue_submission(arguments.submission, examples.glue, examples.ids, given)
+    else:
+        path = arguments.submission
+        answers = model.answer(*examples.columns, n_best=20, batch_size=arguments.batch_size)
+        write_squad_predictions(path, examples.ids, answers)
+    print(f"The submission is {path}")
+
+
+def _flat(row):
+    return {
+        name: _JOINED_BY[name].join(value) if isinstance(value, list) else value
+        for name, value in row.items()
+    }
 
 
 def _write_delimited(delimiter):
     def write(file, rows):
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(map(_flat, rows))
 
     return write
 
