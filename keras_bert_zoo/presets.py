@@ -351,14 +351,19 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
         # Classifiers of several tasks are called the same.
         if head == "classifier_head" and type(saved) is not model_class:
             theirs = None
-        shapes = [[tuple(w.shape) for w in layer.weights] for layer in (ours, theirs) if layer]
-        if len(shapes) == 2 and shapes[0] == shapes[1]:
+        if theirs is not None and _form(ours) == _form(theirs):
             ours.set_weights(theirs.get_weights())
         else:
             new.append(head)
     if load_weights:
         _warn_new(folder, new)
     return model
+
+
+def _form(head):
+    """Return what two heads must share for one to take the other's weights."""
+    settings = [getattr(head, name, None) for name in ("hidden_activation", "layer_norm_epsilon")]
+    return settings, [tuple(weight.shape) for weight in head.weights]
 
 
 def _from_foreign_folder(
@@ -383,6 +388,8 @@ def _from_foreign_folder(
         stated = {key: card[key] for key in ("pooling", "normalize") if key in card}
         stated = stated or reader.embedder_arguments(pooled_folder)
         task_arguments = {**stated, **task_arguments}
+    elif task == "masked_lm":
+        task_arguments = {**reader.MASKED_LM_HEAD, **task_arguments}
     if not load_weights:
         return _make(model_class, make_backbone(), task_arguments)
 

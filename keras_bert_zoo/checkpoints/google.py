@@ -20,6 +20,7 @@ from keras_bert_zoo.checkpoints.rules import (
     Tensors,
     check_all_written,
     check_expressible,
+    masked_lm_choices,
     merge_heads,
     same,
     split_heads,
@@ -60,6 +61,8 @@ _ARCHITECTURE = {
 # Their `gelu` is the tanh approximation, and the weights were trained with it. Hugging Face's
 # conversions of the same weights say "gelu" too, and run the exact form there.
 _ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "tanh": "tanh"}
+# Arguments of our masked-LM model: its head is as the encoder says.
+MASKED_LM_HEAD = {}
 # What their code has no choice of.
 _EPSILON = 1e-12
 _MAX_WORD_LENGTH = 200
@@ -361,6 +364,7 @@ def _choices(model, backbone, tokenizer):
     yield "hidden_activation", backbone.hidden_activation, _ACTIVATIONS.values()
     yield "layer_norm_epsilon", backbone.layer_norm_epsilon, [_EPSILON]
     yield "causal", backbone.causal, [False]
+    yield from masked_lm_choices(model, backbone.hidden_activation, _EPSILON)
     yield "the classifier's activation", getattr(model, "activation", None), [None, "softmax"]
     if tokenizer is not None:
         yield "strip_accents", tokenizer.strip_accents, [tokenizer.lowercase]

@@ -65,12 +65,15 @@ ACTIVATIONS = {
 }
 # Poolings of sentence-transformers, by the ends of their keys, and ours.
 POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+# Arguments of our masked-LM model: its head is as the encoder says.
+MASKED_LM_HEAD = {}
 # Keys that change what the model computes, with the one value this package computes.
 _SUPPORTED_ONLY = {
     "is_decoder": False,
     "add_cross_attention": False,
     "position_embedding_type": "absolute",
     "pruned_heads": {},
+    "quantization_config": None,
 }
 
 
@@ -121,10 +124,11 @@ def backbone_arguments(config: dict) -> dict:
 
 def class_names(config: dict, num_classes: int) -> list[str] | None:
     """Return what the checkpoint calls its classes, or None where it has no names of its own."""
-    names = {int(number): name for number, name in (config.get("id2label") or {}).items()}
-    if sorted(names) != list(range(num_classes)):
+    stated = config.get("id2label") or {}
+    numbers = [str(i) for i in range(num_classes)]
+    if set(stated) != set(numbers):
         return None
-    names = [names[i] for i in range(num_classes)]
+    names = [stated[number] for number in numbers]
     made_up = all(re.fullmatch(r"LABEL_\d+", name) for name in names)
     return None if made_up else names
 

@@ -17,7 +17,12 @@ from keras_bert_zoo.checkpoints.huggingface import (
     POOLINGS,
     backbone_rules,
 )
-from keras_bert_zoo.checkpoints.rules import check_all_written, check_expressible, their_tensors
+from keras_bert_zoo.checkpoints.rules import (
+    check_all_written,
+    check_expressible,
+    masked_lm_choices,
+    their_tensors,
+)
 from keras_bert_zoo.layers.common import INITIALIZER_RANGE
 from keras_bert_zoo.models import whole_folder
 from keras_bert_zoo.preprocessing import BertTokenizer
@@ -70,6 +75,7 @@ def _config(model):
     choices = [
         ("the class", type(model).__name__, ARCHITECTURES),
         ("causal", backbone.causal, [False]),
+        *masked_lm_choices(model, backbone.hidden_activation, backbone.layer_norm_epsilon),
     ]
     if type(model).__name__ == "BertTextEmbedder":
         choices.append(("pooling", model.pooling, list(POOLINGS.values())))

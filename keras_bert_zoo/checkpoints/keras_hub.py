@@ -19,6 +19,7 @@ from keras_bert_zoo.checkpoints.rules import (
     Tensors,
     check_all_written,
     check_expressible,
+    masked_lm_choices,
     merge_heads,
     same,
     split_heads,
@@ -41,10 +42,10 @@ _ARCHITECTURE = (
     "max_sequence_length",
     "num_segments",
 )
-# What their code has no choice of: the encoder's activation and epsilon, the masked-LM head's,
-# and the characters of the longest word.
+# What their code has no choice of: the encoder's activation and epsilon, the masked-LM head's
+# as arguments of our model, and the characters of the longest word.
 _ENCODER = ("gelu_tanh", 1e-12)
-_MASKED_LM_HEAD = ("gelu", 1e-5)
+MASKED_LM_HEAD = {"head_activation": "gelu", "head_layer_norm_epsilon": 1e-5}
 _MAX_WORD_LENGTH = 100
 # A preset's files beside its weights and `config.json`; none need be there.
 SMALL_FILES = (
@@ -298,21 +299,21 @@ def has_part(config: dict, tensors: Tensors, model, part: str, rules: list[Rule]
     """Say whether the preset has a part of the model, as the model computes it."""
     if any(name not in tensors for rule in rules for name in rule.theirs):
         return False
-    if part == "masked_lm_head" and _settings(model.masked_lm_head) != _MASKED_LM_HEAD:
-        warnings.warn(
-            "KerasHub's masked-LM head is left out: it runs with (hidden_activation, "
-            f"layer_norm_epsilon) = {_MASKED_LM_HEAD}, this model's with "
-            f"{_settings(model.masked_lm_head)}.",
-            stacklevel=5,
+    if part == "masked_lm_head":
+        head = model.masked_lm_head
+        ours = dict(
+            zip(MASKED_LM_HEAD, (head.hidden_activation, head.layer_norm_epsilon), strict=True)
         )
-        return False
+        if ours != MASKED_LM_HEAD:
+            warnings.warn(
+                f"KerasHub's masked-LM head is left out: it runs with {MASKED_LM_HEAD}, this "
+                f"model's with {ours}.",
+                stacklevel=5,
+            )
+            return False
     if part == "classifier_head":
         return _num_classes(config, type(model)) == model.classifier_head.bias.shape[0]
     return True
-
-
-def _settings(part):
-    return part.hidden_activation, part.layer_norm_epsilon
 
 
 def _num_classes(config, model_class):
@@ -412,13 +413,7 @@ def _choices(model, backbone):
     if type(model).__name__ == "BertTextEmbedder":
         yield "pooling", model.pooling, ["mean", "cls", "max"]
         yield "layers", model.layer_way, ["last"]
-    if hasattr(model, "masked_lm_head"):
-        settings = _settings(model.masked_lm_head)
-        yield (
-            "the masked-LM head's (hidden_activation, layer_norm_epsilon)",
-            settings,
-            [_MASKED_LM_HEAD],
-        )
+    yield from masked_lm_choices(model, *MASKED_LM_HEAD.values())
     if model.preprocessor is not None:
         tokenizer = model.preprocessor.tokenizer
         # They forget it when they save a tokenizer.

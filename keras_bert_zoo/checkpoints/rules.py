@@ -225,6 +225,21 @@ def check_all_written(library: str, model: keras.Model, rules: Iterable[Rule]) -
         )
 
 
+def masked_lm_choices(
+    model: keras.Model, activation: str, epsilon: float
+) -> Iterator[tuple[str, Any, Collection]]:
+    """Yield what `check_expressible` takes of a masked-LM head, which a library has in one form.
+
+    Args:
+        model: any model; where it has no such head nothing is yielded.
+        activation, epsilon: the head's in that library.
+    """
+    head = getattr(model, "masked_lm_head", None)
+    if head is not None:
+        yield "the masked-LM head's activation", head.hidden_activation, [activation]
+        yield "the masked-LM head's LayerNorm epsilon", head.layer_norm_epsilon, [epsilon]
+
+
 def check_expressible(library: str, choices: Iterable[tuple[str, Any, Collection]]) -> None:
     """Refuse to write a model that a library would run otherwise than it is.
 

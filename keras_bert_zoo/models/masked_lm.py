@@ -15,6 +15,13 @@ class BertMaskedLM(BertTask, keras.Model):
     output is (batch, predictions, vocabulary_size) of logits, for those positions only.
     The loss is the mean over the masked pieces of the batch, not over its rows.
 
+    Args:
+        backbone: the encoder.
+        preprocessor: what makes inputs of texts.
+        head_activation: the head's activation, by default the backbone's.
+        head_layer_norm_epsilon: the epsilon of the head's LayerNorm, by default the backbone's.
+        name: the model's name.
+
     Example:
         >>> backbone = BertBackbone(
         ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
@@ -28,9 +35,16 @@ class BertMaskedLM(BertTask, keras.Model):
     heads = ("masked_lm_head",)
     uses_pooler = False
 
-    def __init__(self, backbone, preprocessor=None, name: str | None = None):
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        head_activation: str | None = None,
+        head_layer_norm_epsilon: float | None = None,
+        name: str | None = None,
+    ):
         # === Layers ===
-        masked_lm_head = make_masked_lm_head(backbone)
+        masked_lm_head = make_masked_lm_head(backbone, head_activation, head_layer_norm_epsilon)
 
         # === Functional Model ===
         inputs = masked_inputs(backbone)
@@ -42,6 +56,8 @@ class BertMaskedLM(BertTask, keras.Model):
 
         # === Config ===
         self.masked_lm_head = masked_lm_head
+        self.head_activation = head_activation
+        self.head_layer_norm_epsilon = head_layer_norm_epsilon
         self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
@@ -51,13 +67,23 @@ class BertMaskedLM(BertTask, keras.Model):
             "weighted_metrics": [VocabularyAccuracy()],
         }
 
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "head_activation": self.head_activation,
+            "head_layer_norm_epsilon": self.head_layer_norm_epsilon,
+        }
 
-def make_masked_lm_head(backbone) -> MaskedLMHead:
-    """Return a masked-LM head tied to the backbone's token table."""
+
+def make_masked_lm_head(
+    backbone, activation: str | None = None, epsilon: float | None = None
+) -> MaskedLMHead:
+    """Return a masked-LM head tied to the backbone's token table, like it in what is None."""
     return MaskedLMHead(
         backbone.token_embedding,
-        backbone.hidden_activation,
-        backbone.layer_norm_epsilon,
+        backbone.hidden_activation if activation is None else activation,
+        backbone.layer_norm_epsilon if epsilon is None else epsilon,
         dtype=backbone.dtype_policy,
         name="masked_lm_head",
     )
