@@ -11,7 +11,9 @@ import sys
 import numpy as np
 import pytest
 
+from keras_bert_zoo import from_preset
 from keras_bert_zoo.cli import main
+from keras_bert_zoo.data import read_table
 
 CONFIG = """
 run = "to be set"
@@ -140,33 +142,57 @@ def test_a_run_whose_weights_have_diverged_is_stopped_at_its_scores(pretrained, 
     assert not (tmp_path / "run" / "preset").exists()
 
 
-def test_finetune_then_predict(pretrained, tmp_path, capsys):
+def test_finetune_evaluate_and_predict(pretrained, tmp_path, capsys):
     write_reviews(tmp_path / "train.csv", 60)
+    classifier, output = str(tmp_path / "classifier"), tmp_path / "results.json"
     code = main(
-        [
-            "finetune",
-            "--preset",
-            str(pretrained / "run" / "preset"),
-            "--train",
-            str(tmp_path / "train.csv"),
-        ]
-        + ["--output", str(tmp_path / "classifier"), "--json", str(tmp_path / "results.json")]
+        ["finetune", "--preset", str(pretrained / "run" / "preset"), "--output", classifier]
+        + ["--train", str(tmp_path / "train.csv"), "--json", str(output)]
         + ["--epochs", "2", "--batch-size", "8", "--learning-rate", "1e-3"]
     )
     assert code == 0
-    results = json.loads((tmp_path / "results.json").read_text())
+    said = capsys.readouterr().out
+    # They are ten texts, over and over.
+    assert "6 of 6 dev examples are in train too" in said and "Smoke check: 8 rows" in said
+    results = json.loads(output.read_text())
     assert (results["training examples"], results["dev examples"]) == (54, 6)
+    record = json.loads((tmp_path / "classifier_run" / "record.json").read_text())
+    assert record["status"] == "finished" and len(record["runs"]) == 1
+    assert record["results"]["dev accuracy"] == results["dev accuracy"]
+    wrong = record["wrong"]["dev"]
+    assert len(wrong) == round(6 * (1 - results["dev accuracy"]))
+    vocabulary = (tmp_path / "classifier" / "vocab.txt").read_bytes()
+    assert record["model"]["vocabulary"]["sha256"] == hashlib.sha256(vocabulary).hexdigest()
+
     write_reviews(tmp_path / "new.csv", 5)
-    code = main(
-        ["predict", "--preset", str(tmp_path / "classifier"), "--input", str(tmp_path / "new.csv")]
-        + ["--output", str(tmp_path / "predictions.jsonl")]
-    )
-    assert code == 0
+    new = ["--preset", classifier, "--input", str(tmp_path / "new.csv")]
+    assert main(["predict", *new, "--output", str(tmp_path / "predictions.jsonl")]) == 0
     rows = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
     assert len(rows) == 5
     assert {row["label"] for row in rows} <= {"n", "y"}
     assert all(0.5 <= row["probability"] <= 1 for row in rows)
     assert rows[0]["text"] in capsys.readouterr().out
+
+    assert main(["evaluate", *new, "--json", str(output)]) == 0
+    scores = json.loads(output.read_text())
+    labels = ["n", "y", "n", "y", "n"]
+    wrong = [i for i, row in enumerate(rows) if row["label"] != labels[i]]
+    assert scores["wrong"] == wrong
+    assert scores["accuracy"] == pytest.approx(1 - len(wrong) / 5)
+
+
+def test_features_are_those_of_the_embedder_with_a_record(pretrained, tmp_path):
+    write_reviews(tmp_path / "new.csv", 5)
+    preset, folder = str(pretrained / "run" / "preset"), tmp_path / "features"
+    texts = ["--preset", preset, "--input", str(tmp_path / "new.csv"), "--output", str(folder)]
+    assert main(["features", *texts, "--pooling", "cls", "--layers", "second_to_last"]) == 0
+    features = np.load(folder / "features.npy")
+    record = json.loads((folder / "features.json").read_text())
+    assert (record["position"], record["layers"]) == ("cls", "second_to_last")
+    assert record["encoder_is_trained_here"] is False and len(record["encoder_sha256"]) == 64
+    embedder = from_preset(preset, "text_embedder", pooling="cls", layers="second_to_last")
+    texts = read_table(str(tmp_path / "new.csv"))["text"]
+    np.testing.assert_allclose(features, embedder.encode(texts), atol=1e-6)
 
 
 def test_list_prints_every_preset_once(capsys, tmp_path):
@@ -214,7 +240,16 @@ def test_the_module_runs_as_a_command():
         text=True,
     )
     assert done.returncode == 0
-    for verb in ("list", "report", "vocab", "prepare", "pretrain", "finetune", "predict"):
+    for verb in (
+        "list",
+        "report",
+        "vocab",
+        "prepare",
+        "pretrain",
+        "finetune",
+        "evaluate",
+        "predict",
+    ):
         assert verb in done.stdout
 
 

@@ -225,7 +225,9 @@ def read_splits(config: Config) -> tuple[dict[str, Examples], str]:
     columns = Columns(**{key.name: getattr(data, key.name) for key in dataclasses.fields(Columns)})
 
     def read(source, split):
-        return read_examples(source, split, config.task, columns)
+        examples = read_examples(source, split, config.task, columns)
+        examples.check_labelled()
+        return examples
 
     train = read(data.train, "train")
     parts, rule = {}, "given"
@@ -254,7 +256,6 @@ def read_splits(config: Config) -> tuple[dict[str, Examples], str]:
         parts["train"] = parts["train"].rows(sorted(order[: data.examples].tolist()))
         rule += f"; {data.examples} training examples, by the seed"
     for examples in parts.values():
-        examples.check_labelled()
         if examples.task != train.task:
             raise ValueError(
                 f"{examples.source!r} is for {examples.task!r}, but the training examples are for "
@@ -398,11 +399,17 @@ def finetune(config: Config, say: Callable[[str], None] = print) -> dict[str, An
         check(config, parts["train"], record, say)
         trained = []
         for setting in _settings(config):
-            trained.append(_train(config, parts, setting, say))
-            record["runs"] = [each.row for each in trained]
-            _write_json(folder / "record.json", record)
-        chosen, rows = _choose(trained)
-        model = _chosen_model(config, parts["train"], chosen)
+            restarts = []
+            for number in range(config.training.restarts):
+                seed = config.seed + number
+                each, model = _train(config, parts, {**setting, "seed": seed}, say)
+                restarts = _with_weights_of(_best(restarts + [each]), restarts + [each])
+                record["runs"] = [each.row for each in trained + restarts]
+                _write_json(folder / "record.json", record)
+            trained += restarts
+            chosen, rows = _choose(trained)
+            trained = _with_weights_of(chosen, trained)
+        _restore(model, config, chosen)
         results = _results(config, parts, model, trained, chosen)
         record["wrong"] = {"dev": wrong_ids(parts["dev"], chosen.predictions)}
         if "test" in parts:
@@ -450,8 +457,8 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
     parts = {"train": few, "dev": few}
     with recorded(folder, config, parts) as record:
         check(config, few, record, say)
-        setting = next(iter(_settings(config)))
-        trained = _train(config, parts, setting, say, until_learnt=True)
+        setting = {**next(iter(_settings(config))), "seed": config.seed}
+        trained, _ = _train(config, parts, setting, say, until_learnt=True)
         wrong = wrong_ids(few, trained.predictions)
         record |= {"runs": [trained.row], "wrong": {"train": wrong}}
         if wrong:
@@ -535,17 +542,11 @@ def make_model_quietly(config: Config, train: Examples, seed: int) -> keras.Mode
 
 
 def _settings(config):
-    """Return every combination, restarts inside."""
+    """Return every combination of what is listed."""
     training = config.training
     values = (training.batch_size, training.learning_rate, training.epochs)
-    for batch_size, rate, epochs in itertools.product(*values):
-        for restart in range(training.restarts):
-            yield {
-                "batch_size": batch_size,
-                "learning_rate": rate,
-                "epochs": epochs,
-                "seed": config.seed + restart,
-            }
+    for combination in itertools.product(*values):
+        yield dict(zip(("batch_size", "learning_rate", "epochs"), combination, strict=True))
 
 
 def adamw_settings(config: Config) -> dict[str, Any]:
@@ -595,7 +596,7 @@ class _Scored(keras.callbacks.Callback):
 
 
 def _train(config, parts, setting, say, until_learnt=False):
-    """Train once; return what came of it."""
+    """Train once; return what came of it, and the model as it is at the end."""
     training, train = config.training, parts["train"]
     model = make_model_quietly(config, train, setting["seed"])
     say(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in setting.items()))
@@ -626,7 +627,7 @@ def _train(config, parts, setting, say, until_learnt=False):
     seconds = time.perf_counter() - start
     best = {**scored.best, "weights": scored.best["weights"] or model.get_weights()}
     del best["measure"]
-    return Trained(setting, history=scored.history, seconds=seconds, **best)
+    return Trained(setting, history=scored.history, seconds=seconds, **best), model
 
 
 def _example_weights(training, train):
@@ -656,19 +657,26 @@ def _choose(trained):
                 row[f"dev {name}, standard deviation"] = float(np.std(values, ddof=1))
         rows.append(row)
     best = max(range(len(rows)), key=lambda i: rows[i][f"dev {measure}, mean"])
-    members = list(groups.values())[best]
-    return max(members, key=lambda each: each.dev[measure]), rows
+    return _best(list(groups.values())[best]), rows
 
 
-def _chosen_model(config, train, chosen):
-    """Return a model with the weights of a training, and with what was found on dev."""
-    model = make_model_quietly(config, train, chosen.setting["seed"])
+def _best(trained):
+    return max(trained, key=lambda each: next(iter(each.dev.values())))
+
+
+def _with_weights_of(kept, trained):
+    """Return trainings without the weights of any but one: a model may be large."""
+    return [each if each is kept else each._replace(weights=[]) for each in trained]
+
+
+def _restore(model, config, chosen):
+    """Give a model of the last training the weights of the chosen one, and an optimiser anew."""
     if config.training.gradual_unfreezing:
         train_only(model, "all")
     model.set_weights(chosen.weights)
     for name, value in chosen.attributes.items():
         setattr(model, name, value)
-    return model
+    model.compile()
 
 
 def _predict(examples, model, batch_size):
