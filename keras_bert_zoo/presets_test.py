@@ -93,6 +93,18 @@ def test_dtype_is_the_one_asked_for(tmp_path):
     assert np.isfinite(classifier.predict(TEXTS)).all()
 
 
+def test_weights_that_are_damaged_or_gone_are_refused(tmp_path):
+    tiny_classifier().save_to_preset(tmp_path / "a")
+    file = tmp_path / "a" / "model.weights.h5"
+    for content in (file.read_bytes()[:-1000], b""):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="weights of the preset '.*a' are damaged, cut short"):
+            zoo.from_preset(tmp_path / "a", "text_classifier")
+    file.unlink()
+    with pytest.raises(ValueError, match="or missing"):
+        zoo.from_preset(tmp_path / "a", "text_classifier")
+
+
 def test_a_later_format_is_refused(tmp_path):
     tiny_classifier().save_to_preset(tmp_path / "preset")
     path = tmp_path / "preset" / "config.json"
@@ -144,7 +156,7 @@ def test_a_changed_file_is_refused(tmp_path, monkeypatch):
         "sources": [{"kind": "huggingface", "repo": "a/b"}],
         "sha256": {"model.safetensors": "0" * 64},
     }
-    monkeypatch.setattr(presets, "_download", lambda *arguments: tmp_path)
+    monkeypatch.setattr(presets, "from_hugging_face", lambda *arguments: tmp_path)
     with pytest.raises(ValueError, match="its sha256 is .*, expected 0000"):
         presets.resolve_card(card)
 

@@ -309,6 +309,7 @@ def test_a_loaded_models_weights_are_known_to_the_backend(tmp_path):
     [
         ({"is_decoder": True}, "is_decoder=True"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"quantization_config": {"load_in_8bit": True}}, "quantization_config={.*8bit"),
         ({"hidden_act": "mish"}, "hidden_act='mish'"),
         ({"model_type": "roberta"}, "model_type='roberta'"),
         ({"num_hidden_layers": 3}, "lacks 16 tensors"),

@@ -19,7 +19,7 @@ def add_arguments(parser) -> None:
     add = parser.add_argument
     add("source", help="what `from_preset` takes: a preset's name, a folder, hf://owner/name")
     add("output", help="the folder to write; new, empty, or one of the same format")
-    add("--to", required=True, choices=list(FORMATS), help="the format to write")
+    add("--to", required=True, choices=list(FORMATS), help="what to write; to serve it: `export`")
     add("--task", choices=list(TASKS), help="None is what the source has heads of")
 
 

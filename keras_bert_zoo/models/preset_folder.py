@@ -21,8 +21,8 @@ VERSION = 1
 def is_preset(folder: str | os.PathLike) -> bool:
     """Say whether `folder` holds a preset that `write` made."""
     try:
-        return _read_config(pathlib.Path(folder)).get("format") == FORMAT
-    except (OSError, ValueError):
+        return _read_config(pathlib.Path(folder))["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -76,7 +76,8 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
     """Return the model that `write` put into `folder`, in another dtype if one is given.
 
     Raises:
-        ValueError: the folder was written by a later version of the format.
+        ValueError: the folder was written by a later version of the format, or its weights
+            are damaged or missing.
     """
     folder = pathlib.Path(folder)
     config = _checked_config(folder)
@@ -87,7 +88,14 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
         arguments.get("backbone", {"config": arguments})["config"]["dtype"] = policy
     model = keras.saving.deserialize_keras_object(config["model"])
     if load_weights:
-        model.load_weights(folder / "model.weights.h5")
+        try:
+            model.load_weights(folder / "model.weights.h5")
+        # What HDF5 says of a damaged file depends on where it is damaged.
+        except (OSError, RuntimeError, KeyError) as error:
+            raise ValueError(
+                f"The weights of the preset {str(folder)!r} are damaged, cut short or missing: "
+                f"{error}."
+            ) from error
     return model
 
 
