@@ -32,7 +32,7 @@ def plot_rows(
         deviations = [row.get(f"{measure}_deviation") or 0 for row in rows]
         whiskers = deviations if any(deviations) else None
         bars = panel.barh(places, [v or 0 for v in values], xerr=whiskers, capsize=3)
-        labels = ["" if value is None else f"{value:,.4g}" for value in values]
+        labels = [_text(value) for value in values]
         panel.bar_label(bars, labels, padding=4)
         panel.margins(x=0.3)
         panel.set_title(measure.replace("_", " "), loc="left")
@@ -56,3 +56,9 @@ def save_figure(figure, path: str | os.PathLike) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, format=pathlib.Path(path).suffix[1:], dpi=120)
     write_whole(path, picture.getvalue())
+
+
+def _text(value):
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
