@@ -16,7 +16,9 @@ BACKEND = keras.backend.backend()
 TASKS = [
     name
     for name in models.__all__
-    if isinstance(getattr(models, name), type) and name != "BertBackbone"
+    if inspect.isclass(getattr(models, name))
+    and issubclass(getattr(models, name), keras.Model)
+    and name != "BertBackbone"
 ]
 
 
