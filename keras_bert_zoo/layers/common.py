@@ -6,13 +6,11 @@ from numbers import Integral, Real
 
 import keras
 
-from keras_bert_zoo.layers.gelu import gelu
-
 INITIALIZER_RANGE = 0.02
 
 _ACTIVATIONS = {
-    "gelu": partial(gelu, approximate=False),
-    "gelu_tanh": partial(gelu, approximate=True),
+    "gelu": partial(keras.ops.gelu, approximate=False),
+    "gelu_tanh": partial(keras.ops.gelu, approximate=True),
     "relu": keras.ops.relu,
     "silu": keras.ops.silu,
     "tanh": keras.ops.tanh,

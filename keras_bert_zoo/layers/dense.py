@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_bert_zoo.layers.gelu import in_training
 from keras_bert_zoo.layers.lora import LoraDense
 from keras_bert_zoo.layers.products import add_bias, matrix_product
 
@@ -29,5 +30,6 @@ class BertDense(LoraDense):
             if self.use_bias:
                 outputs = add_bias(outputs, self.bias)
             if self.activation is not None:
-                outputs = self.activation(outputs)
+                activation = in_training(self.activation) if training else self.activation
+                outputs = activation(outputs)
         return ops.reshape(outputs, (*ops.shape(inputs)[:-1], self.units))
