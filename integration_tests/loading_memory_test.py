@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import keras_bert_zoo as zoo
 from keras_bert_zoo.checkpoints.huggingface import POOLER_RULES, backbone_rules
 
 pytestmark = pytest.mark.slow
@@ -69,12 +70,29 @@ def write_checkpoint(folder, vocabulary_size, layers, width, heads, intermediate
     save_file(tensors, folder / "model.safetensors")
 
 
-def test_loading_holds_one_copy_of_the_weights_and_one_tensor(tmp_path):
-    write_checkpoint(tmp_path / "small", 100, 1, 8, 2, 16)
-    write_checkpoint(tmp_path / "base", 30522, 12, 768, 12, 3072)
-    size = (tmp_path / "base" / "model.safetensors").stat().st_size
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(folder / "small", 100, 1, 8, 2, 16)
+    write_checkpoint(folder / "base", 30522, 12, 768, 12, 3072)
+    return folder
+
+
+def test_loading_holds_one_copy_of_the_weights_and_one_tensor(checkpoints):
+    check_peak(checkpoints, "model.safetensors")
+
+
+def test_loading_an_own_preset_holds_one_copy_of_the_weights_and_one_tensor(checkpoints, tmp_path):
+    for name in ("small", "base"):
+        zoo.from_preset(checkpoints / name).save_to_preset(tmp_path / name)
+    check_peak(tmp_path, "model.weights.h5")
+
+
+def check_peak(folder, weights):
+    """Load a BASE, once all that loading needs is loaded itself."""
+    size = (folder / "base" / weights).stat().st_size
     assert size > 109_482_240 * 4
-    peak = int(run(PROGRAM, tmp_path / "small", tmp_path / "base"))
+    peak = int(run(PROGRAM, folder / "small", folder / "base"))
     assert peak <= 1.3 * size, f"{peak / size:.2f} times the file"
 
 

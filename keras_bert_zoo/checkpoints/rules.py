@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_bert_zoo.models.first_values import build_with_values
+
 
 class Rule(NamedTuple):
     """One of our variables, the tensors it is made of, and the ways between them.
@@ -120,7 +122,8 @@ def assign(
     names = _names(rules, tensors)
     for rule in rules:
         variable = variables[rule.ours]
-        variable.assign(_value(rule, tensors, variable.shape))
+        # A copy in the usual order of memory, whatever the rule made of their tensors.
+        variable.assign(np.array(_value(rule, tensors, variable.shape), order="C"))
     return names
 
 
@@ -129,8 +132,7 @@ def build(
 ) -> tuple[keras.Model, list[str]]:
     """Make a model whose variables begin with the tensors' values; return it and the names read.
 
-    A variable comes into being when its tensors are read, so that memory holds one copy of
-    the weights and one tensor more. A variable without a rule begins as it always does.
+    A variable without a rule begins as it always does.
 
     Args:
         make: makes the model.
@@ -139,44 +141,13 @@ def build(
     Raises:
         ValueError: as in `assign`.
     """
-    rules = list(rules)
-    names = _names(rules, tensors)
-    errors = []
-    # In this scope Keras gives variables their values at the end.
-    with keras.StatelessScope():
-        model = make()
+    names = []
+
+    def fill(model):
         variables = {variable.path: variable for variable in model.variables}
-        for rule in rules:
-            variables[rule.ours]._initializer = _InitialValue(rule, tensors, errors)
-    if errors:
-        raise errors[0]
-    if keras.backend.backend() == "torch":
-        # A layer that was built in the scope has not told PyTorch of its parameters.
-        for layer in model._flatten_layers():
-            layer._track_variables()
-    return model, names
+        names.extend(assign(variables, rules, tensors))
 
-
-class _InitialValue:
-    """What Keras calls for a variable's first value: here the one that a rule reads.
-
-    It is no function, because JAX compiles the method of one for a variable split over devices.
-    """
-
-    def __init__(self, rule, tensors, errors):
-        self.rule = rule
-        self.tensors = tensors
-        self.errors = errors
-
-    def __call__(self, shape, dtype=None):
-        try:
-            # A copy in the usual order of memory, whatever the rule made of their tensors.
-            value = np.array(_value(self.rule, self.tensors, shape), order="C")
-            return keras.ops.convert_to_tensor(value, dtype)
-        except Exception as error:
-            # Raised later: Keras must come to the end of its list.
-            self.errors.append(error)
-            return keras.ops.zeros(shape, dtype)
+    return build_with_values(make, fill), names
 
 
 def _names(rules, tensors):

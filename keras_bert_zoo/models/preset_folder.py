@@ -5,6 +5,7 @@ included. The vocabulary stands in `vocab.txt`, a piece a line, the
 weights and the optimiser's state in Keras's own weights file, so every backend reads them.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import pathlib
 import keras
 
 from keras_bert_zoo.models import whole_folder
+from keras_bert_zoo.models.first_values import build_with_values
 from keras_bert_zoo.models.whole_folder import written_whole
 
 FORMAT = "keras_bert_zoo preset"
@@ -86,16 +88,23 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
         arguments = config["model"]["config"]
         policy = keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
         arguments.get("backbone", {"config": arguments})["config"]["dtype"] = policy
-    model = keras.saving.deserialize_keras_object(config["model"])
-    if load_weights:
-        try:
-            model.load_weights(folder / "model.weights.h5")
-        # What HDF5 says of a damaged file depends on where it is damaged.
-        except (OSError, RuntimeError, KeyError) as error:
-            raise ValueError(
-                f"The weights of the preset {str(folder)!r} are damaged, cut short or missing: "
-                f"{error}."
-            ) from error
+    make = functools.partial(keras.saving.deserialize_keras_object, config["model"])
+    if not load_weights:
+        return make()
+    # The optimiser's variables are made of the model's, and so when these are there.
+    compiled = config["model"].pop("compile_config", None)
+    weights = folder / "model.weights.h5"
+    try:
+        model = build_with_values(make, lambda model: model.load_weights(weights))
+        if compiled:
+            model.compile_from_config(compiled)
+            layers = model._flatten_layers(include_self=False)
+            model.load_weights(weights, objects_to_skip=layers)
+    # What HDF5 says of a damaged file depends on where it is damaged.
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ValueError(
+            f"The weights of the preset {str(folder)!r} are damaged, cut short or missing: {error}."
+        ) from error
     return model
 
 

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.models import export, preset_folder
+from keras_bert_zoo.models.first_values import is_building
 from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
 from keras_bert_zoo.preprocessing.texts import text_columns
@@ -626,7 +627,9 @@ class BertTask(TextModel):
         # A functional model's own policy, by which Keras decides whether to scale the loss,
         # is not its layers' unless it is told.
         self.dtype_policy = backbone.dtype_policy
-        self.compile()
+        # One that is being loaded is compiled as its file says, when its weights are there.
+        if not is_building():
+            self.compile()
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Compile as `keras.Model.compile` does; `"auto"` is what the task needs.
