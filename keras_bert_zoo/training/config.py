@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -185,7 +186,7 @@ def read_config(path: str | os.PathLike, settings: Sequence[str] = ()) -> Config
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{os.fspath(path)!r} is no TOML: {error}.") from error
     for setting in settings:
-        _set(content, setting)
+        apply_setting(content, setting)
     return make_config(content)
 
 
@@ -203,7 +204,7 @@ def make_config(content: Mapping) -> Config:
         >>> config.optimizer.learning_rate, config.steps
         (0.0001, 1000)
     """
-    config = _section(Config, content, "")
+    config = read_section(Config, content, "")
     for name, value, known in (
         ("precision", config.precision, PRECISIONS),
         ("optimizer.name", config.optimizer.name, ("adamw", "lamb")),
@@ -213,17 +214,17 @@ def make_config(content: Mapping) -> Config:
             raise ValueError(f"`{name}` must be one of {list(known)}. Received: {value!r}.")
     if config.seed < 0:
         raise ValueError(f"`seed` must be at least 0. Received: {config.seed}.")
-    _check_at_least(0, "optimizer", config.optimizer, "warmup_steps")
-    _check_at_least(0, "evaluation", config.evaluation, "every")
-    _check_at_least(1, "optimizer", config.optimizer, "accumulation")
-    _check_at_least(1, "evaluation", config.evaluation, "passes")
-    _check_at_least(1, "checkpoints", config.checkpoints, "every", "keep")
-    _check_at_least(1, "progress", config.progress, "every")
-    _check_at_least(1, "data", config.data, "duplicates", "vocabulary_size")
+    check_at_least(0, "optimizer", config.optimizer, "warmup_steps")
+    check_at_least(0, "evaluation", config.evaluation, "every")
+    check_at_least(1, "optimizer", config.optimizer, "accumulation")
+    check_at_least(1, "evaluation", config.evaluation, "passes")
+    check_at_least(1, "checkpoints", config.checkpoints, "every", "keep")
+    check_at_least(1, "progress", config.progress, "every")
+    check_at_least(1, "data", config.data, "duplicates", "vocabulary_size")
     if not config.phases:
         raise ValueError("`phases` must hold at least one. Received: none.")
     for number, phase in enumerate(config.phases):
-        _check_at_least(1, f"phases.{number}", phase, "steps", "batch_size")
+        check_at_least(1, f"phases.{number}", phase, "steps", "batch_size")
         if bool(config.data.text) == bool(phase.examples):
             raise ValueError(
                 f"Phase {number} must have either `examples` of its own or `data.text`. Received: "
@@ -256,8 +257,12 @@ def make_config(content: Mapping) -> Config:
     return config
 
 
-def _section(kind, content, name):
-    """Return a class of settings from a dictionary; `name` is what errors call it."""
+def read_section(kind: type, content: Mapping[str, Any], name: str) -> Any:
+    """Return an object of a dataclass of settings from a dictionary; `name` is what errors call it.
+
+    Raises:
+        TypeError, ValueError: names the key that is unknown, missing or of another type.
+    """
     if not isinstance(content, Mapping):
         raise TypeError(f"`{name}` must be a section. Received: {content!r}.")
     fields = {each.name: each for each in dataclasses.fields(kind)}
@@ -280,7 +285,7 @@ def _section(kind, content, name):
 
 def _value(kind, value, name):
     if dataclasses.is_dataclass(kind):
-        return _section(kind, value, name)
+        return read_section(kind, value, name)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
             raise TypeError(f"`{name}` must be a list. Received: {value!r}.")
@@ -299,7 +304,18 @@ def _value(kind, value, name):
     return value
 
 
-def _set(content, setting):
+def apply_setting(content: dict[str, Any], setting: str) -> None:
+    """Set one `section.key=value` in a file's content.
+
+    Example:
+        >>> content = {"phases": [{"steps": 10}]}
+        >>> apply_setting(content, "phases.0.steps=20")
+        >>> content
+        {'phases': [{'steps': 20}]}
+
+    Raises:
+        ValueError: the setting has another form or stands nowhere.
+    """
     path, equals, text = setting.partition("=")
     *sections, key = path.strip().split(".")
     if not equals or not key:
@@ -320,7 +336,12 @@ def _set(content, setting):
     content[key] = value
 
 
-def _check_at_least(limit, section, settings, *names):
+def check_at_least(limit: float, section: str, settings: Any, *names: str) -> None:
+    """Refuse settings below a limit.
+
+    Raises:
+        ValueError: names the first of them.
+    """
     for name in names:
         value = getattr(settings, name)
         if value < limit:

@@ -30,14 +30,19 @@ from keras_bert_zoo.evaluation.baselines import majority_accuracy
 from keras_bert_zoo.models import preset_folder, whole_folder
 from keras_bert_zoo.models.features import fit_head
 from keras_bert_zoo.presets import find_card, from_preset
-from keras_bert_zoo.training.config import PRECISIONS, _check_at_least, _section, _set
+from keras_bert_zoo.training.config import (
+    PRECISIONS,
+    apply_setting,
+    check_at_least,
+    read_section,
+)
 from keras_bert_zoo.training.finetuning_tasks import (
     TASKS,
     scores_of,
     wrong_ids,
 )
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
-from keras_bert_zoo.training.pretraining import _versions, _vocabulary_facts, _write_json
+from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
 from keras_bert_zoo.training.smoke_check import smoke_check
 from keras_bert_zoo.training.transfer import (
     GradualUnfreezing,
@@ -151,7 +156,7 @@ def read_config(path: str | os.PathLike | None, settings: Sequence[str] = (), **
     for key, value in given.items():
         content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     for setting in settings:
-        _set(content, setting)
+        apply_setting(content, setting)
     return make_config(content)
 
 
@@ -167,7 +172,7 @@ def make_config(content: Mapping) -> Config:
         >>> config.training.epochs, str(config.folders[1])
         ((3,), 'sst2/preset')
     """
-    config = _section(Config, content, "")
+    config = read_section(Config, content, "")
     data, training = config.data, config.training
     if not data.train:
         raise ValueError("The key `data.train` is missing.")
@@ -180,13 +185,13 @@ def make_config(content: Mapping) -> Config:
     ):
         if value not in known:
             raise ValueError(f"`{name}` must be one of {list(known)}. Received: {value!r}.")
-    _check_at_least(1, "training", training, "restarts")
+    check_at_least(1, "training", training, "restarts")
     for section, settings, name in (
         ("training", training, "early_stopping"),
         ("data", data, "examples"),
     ):
         if getattr(settings, name) is not None:
-            _check_at_least(1, section, settings, name)
+            check_at_least(1, section, settings, name)
     if training.what.partition(":")[0] not in _LEARNING_RATES:
         raise ValueError(
             "`training.what` must be 'all', 'head', 'top:' with a number, 'lora:' with a rank, or "
@@ -320,7 +325,7 @@ def model_facts(preset: str, model: keras.Model) -> dict[str, Any]:
         "preset": preset,
         "sources": card["sources"] if card else None,
         "encoder_sha256": digest.hexdigest(),
-        "vocabulary": _vocabulary_facts(preprocessor.tokenizer),
+        "vocabulary": vocabulary_facts(preprocessor.tokenizer),
         "sequence_length": preprocessor.sequence_length,
         "truncation": (
             f"windows, stride {preprocessor.stride}"
@@ -405,7 +410,7 @@ def finetune(config: Config, say: Callable[[str], None] = print) -> dict[str, An
                 each, model = _train(config, parts, {**setting, "seed": seed}, say)
                 restarts = _with_weights_of(_best(restarts + [each]), restarts + [each])
                 record["runs"] = [each.row for each in trained + restarts]
-                _write_json(folder / "record.json", record)
+                write_json(folder / "record.json", record)
             trained += restarts
             chosen, rows = _choose(trained)
             trained = _with_weights_of(chosen, trained)
@@ -484,11 +489,11 @@ def recorded(folder: pathlib.Path, config: Config, parts: Mapping[str, Examples]
         "task": parts["train"].task,
         "data": data_facts(parts),
         "backend": keras.backend.backend(),
-        "versions": _versions(),
+        "versions": versions(),
         "platform": platform.platform(),
         "runs": [],
     }
-    _write_json(folder / "record.json", record)
+    write_json(folder / "record.json", record)
     try:
         yield record
         record["status"] = "finished"
@@ -496,7 +501,7 @@ def recorded(folder: pathlib.Path, config: Config, parts: Mapping[str, Examples]
         record |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
         raise
     finally:
-        _write_json(folder / "record.json", record)
+        write_json(folder / "record.json", record)
 
 
 def _is_run(folder):

@@ -14,7 +14,6 @@ import pathlib
 import platform
 import time
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 import keras
@@ -29,8 +28,7 @@ from keras_bert_zoo.training.config import Config
 from keras_bert_zoo.training.flops import step_flops
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw, lamb
 from keras_bert_zoo.training.phase_data import Source, open_source, sha256
-from keras_bert_zoo.version import __version__
-from keras_bert_zoo.whole_files import write_whole
+from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
 
 # What a run may be gone on with in another way. On other devices it is the same run, but no
 # longer bit for bit.
@@ -75,7 +73,7 @@ def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, An
         raise
     finally:
         if first:
-            _write_json(folder / "record.json", record)
+            write_json(folder / "record.json", record)
 
 
 def make_model(config: Config, source: Source) -> keras.Model:
@@ -126,7 +124,7 @@ class _Run(keras.callbacks.Callback):
         self.config, self.folder, self.record, self.say = config, folder, record, say
         self.source = open_source(config)
         record["data"] = _same_data(record.get("data"), self.source.files)
-        record["vocabulary"] = _vocabulary_facts(self.source.tokenizer)
+        record["vocabulary"] = vocabulary_facts(self.source.tokenizer)
         self.pretrainer = make_model(config, self.source)
         record["parameters"] = self.pretrainer.backbone.count_params()
 
@@ -146,7 +144,7 @@ class _Run(keras.callbacks.Callback):
         # That this process has seen in its phase.
         self.examples = notes["examples"]
         if distribution.is_first_process():
-            _write_json(folder / "record.json", record)
+            write_json(folder / "record.json", record)
         self.say(
             f"Pre-training {record['parameters']:,} parameters on {keras.backend.backend()}, "
             + (f"from the checkpoint of step {self.first_step:,}" if checkpoint else "from step 0")
@@ -450,7 +448,7 @@ def _begin(folder, config, first):
         "initial_weights": "random, from the seed",
         "chosen_weights": "those of the last step",
         "backend": keras.backend.backend(),
-        "versions": _versions(),
+        "versions": versions(),
         "platform": platform.platform(),
     }
 
@@ -476,7 +474,7 @@ def _take_folder(folder, settings):
             "holds something else."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(config_file, settings)
+    write_json(config_file, settings)
 
 
 def _same_data(earlier, files):
@@ -488,26 +486,3 @@ def _same_data(earlier, files):
             f"The data must be those that the run began with. Changed since: {', '.join(changed)}."
         )
     return files
-
-
-def _vocabulary_facts(tokenizer):
-    facts = tokenizer.get_config()
-    vocabulary = facts.pop("vocabulary")
-    content = "".join(f"{piece}\n" for piece in vocabulary).encode()
-    return {"sha256": sha256(content), "size": len(vocabulary), **facts}
-
-
-def _versions():
-    names = ["keras", "numpy", "tensorflow", "tensorflow-text", "jax", "jaxlib", "torch"]
-    found = {"python": platform.python_version(), "keras_bert_zoo": __version__}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _write_json(path, content):
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_whole(path, text.encode())
