@@ -284,8 +284,8 @@ def test_a_damaged_file_is_refused(tmp_path, name, damage):
         pytest.raises(ValueError, match="bert_model.ckpt' is damaged or cut short"),
         google.open_tensors(tmp_path) as tensors,
     ):
-        for name in tensors:
-            tensors[name]
+        for tensor in tensors:
+            tensors[tensor]
 
 
 # === Writing ===

@@ -138,9 +138,11 @@ class BertBackbone(TextModel, keras.Model):
             name: keras.Input(shape=(None,), dtype="int32", name=name)
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
-        for name in ("example_starts", "output_positions"):
-            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
-        example_starts, positions = inputs["example_starts"], inputs["output_positions"]
+        example_starts, positions = (
+            keras.Input((None,), dtype="int32", name=optional, optional=True)
+            for optional in ("example_starts", "output_positions")
+        )
+        inputs |= {"example_starts": example_starts, "output_positions": positions}
         x = embeddings(inputs["token_ids"], inputs["segment_ids"], example_starts)
         mask = attention_mask(inputs["padding_mask"], example_starts)
         for encoder_layer in encoder_layers[:-1]:

@@ -384,6 +384,11 @@ def test_texts_without_a_preprocessor_are_refused():
         BertTextClassifier(small_backbone(), 2)(["a text"])
 
 
+def test_a_backbone_has_the_name_it_is_given():
+    assert small_backbone(name="encoder").name == "encoder"
+    assert small_backbone().name.startswith("bert_backbone")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
