@@ -17,9 +17,8 @@ from keras_bert_zoo.data.sources import Examples
 BATCH_SIZE = 64
 
 
-def rows_in_common(ours, theirs, examples: Examples, labelled: bool) -> dict[str, int]:
-    """Return how many rows both sides make of examples, and how many the one alone."""
-    targets = (ours.targets, theirs.targets) if labelled else (None, None)
+def rows_in_common(ours, theirs, examples: Examples, targets=(None, None)) -> dict[str, int]:
+    """Return how many rows both sides make of examples and targets, and how many the one alone."""
     counts = [
         Counter(row for row, _ in make(side, examples, side_targets))
         for make, side, side_targets in zip(
@@ -31,15 +30,39 @@ def rows_in_common(ours, theirs, examples: Examples, labelled: bool) -> dict[str
     return dict(zip(("both", "ours alone", "theirs alone"), (shared, *alone), strict=True))
 
 
-def logits_apart(ours, theirs, examples: Examples) -> tuple[int, float]:
-    """Return how many rows of examples both sides have, and the largest difference of logits."""
+def examples_in_common(ours, theirs, examples: Examples, targets) -> list[int]:
+    """Return the numbers of the examples of which both sides make the same rows."""
+    found = {row for row, _ in _our_rows(ours, examples, targets[0])}
+    owners = [
+        features.get("example", number)
+        for number, features in enumerate(theirs.rows(examples, targets[1]))
+    ]
+    rows = _their_rows(theirs, examples, targets[1])
+    lost = {owner for owner, (row, _) in zip(owners, rows, strict=True) if row not in found}
+    return [number for number in range(len(examples)) if number not in lost]
+
+
+def logits(ours, theirs, examples: Examples) -> np.ndarray:
+    """Return the logits, (2, logits), of the rows that both sides make of examples."""
     found = dict(_our_rows(ours, examples, with_logits=True))
-    apart = [
-        float(np.abs(found[row] - logits).max())
-        for row, logits in _their_rows(theirs, examples, with_logits=True)
+    pairs = [
+        (np.ravel(found[row]), np.ravel(outputs))
+        for row, outputs in _their_rows(theirs, examples, with_logits=True)
         if row in found
     ]
-    return len(apart), max(apart, default=float("nan"))
+    return np.stack([np.concatenate(side) for side in zip(*pairs, strict=True)])
+
+
+def drop_nothing(ours, theirs) -> None:
+    """Train both models without dropout from now on, and in the order of the examples."""
+    for layer in ours.model._flatten_layers():
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    for module in theirs.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    ours.shuffle = False
+    theirs.arguments.train_sampling_strategy = "sequential"
 
 
 def copy_head(ours, theirs) -> None:

@@ -6,9 +6,11 @@
 Both start from all-MiniLM-L6-v2 and run on PyTorch, with the settings of `TASKS`; the answers of
 both go through the same scoring. `with_transformers.py` is the other side. `DATA` holds `glue`,
 `squad`, `ner/wnut17` and `multiple_choice/codah`. Keeps every score in `--output` as it comes,
-goes on from there, and writes `table.md` and `table.json` beside. `--check` trains nothing: it
-says whether both sides make the same rows and labels of the same texts, and the same logits of
-these with the same head. Needs `pip install transformers accelerate seqeval scikit-learn`.
+goes on from there, and writes `table.md` and `table.json` beside. `--check` says whether both
+sides make the same rows and labels of the same texts, and with the same head the same logits of
+these, before and after a few steps of training without dropout.
+
+Needs `pip install transformers accelerate seqeval scikit-learn`.
 """
 
 import argparse
@@ -27,7 +29,13 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from check_transformers import copy_head, logits_apart, rows_in_common
+from check_transformers import (
+    copy_head,
+    drop_nothing,
+    examples_in_common,
+    logits,
+    rows_in_common,
+)
 from with_transformers import Finetuning
 
 import keras_bert_zoo as zoo
@@ -44,7 +52,9 @@ WARMUP = 0.1
 WEIGHT_DECAY, EPSILON, CLIPNORM = 0.0, 1e-8, 1.0  # of transformers' `TrainingArguments`
 # In place of a dev source: a tenth of the training contexts, with all of their questions.
 HELD_OUT = "a tenth of the training contexts"
-CHECKED_EXAMPLES, TOLERANCE = 64, 1e-5
+# Of a check: the examples, and how far apart logits may be, untrained, and trained as a share of
+# how far they moved.
+CHECKED_EXAMPLES, TOLERANCE, SHARE = 40, 1e-5, 0.02
 
 
 class Task(NamedTuple):
@@ -131,6 +141,7 @@ class ZooFinetuning:
 
     def __init__(self, train: Examples, settings: Mapping, seed: int):
         self.kind, self.train, self.settings, self.seed = KINDS[train.task], train, settings, seed
+        self.shuffle = True
         keras.utils.set_random_seed(seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The checkpoint .* has no ")
@@ -162,6 +173,7 @@ class ZooFinetuning:
             self.targets,
             batch_size=self.settings["batch_size"],
             epochs=self.settings["epochs"],
+            shuffle=self.shuffle,
             seed=self.seed,
             verbose=0,
         )
@@ -226,19 +238,38 @@ def kept(path: pathlib.Path, settings: Mapping, make) -> dict:
 
 
 def check(train: Examples, dev: Mapping[str, Examples], task: Task, settings: Mapping) -> bool:
-    """Print in what both sides differ before they are trained, and say whether they may."""
+    """Print in what both sides differ, untrained and after a few steps, and whether they may."""
+    settings = {**settings, "batch_size": 4, "epochs": 1, "warmup": 0.5}
     ours, theirs = (make(train, settings, seed=0) for make in PACKAGES.values())
     copy_head(ours, theirs)
+    targets = ours.targets, theirs.targets
     is_right = True
     for name, part in {"training": train, **dev}.items():
-        counts = rows_in_common(ours, theirs, part, labelled=part is train)
+        counts = rows_in_common(ours, theirs, part, targets if part is train else (None, None))
         few = part.rows(range(0, len(part), -(-len(part) // CHECKED_EXAMPLES)))
-        rows, apart = logits_apart(ours, theirs, few)
+        values = logits(ours, theirs, few)
+        apart = float(np.abs(values[0] - values[1]).max())
         is_same = not counts["ours alone"] and not counts["theirs alone"]
         reason = "" if is_same else f" ({task.differs})"
-        print(f"{name}: rows of {_words(counts)}{reason}; logits of {rows} within {apart:.1e}")
+        print(f"{name}: rows of {_words(counts)}{reason}; logits within {apart:.1e}", flush=True)
         is_right &= apart <= TOLERANCE and bool(is_same or task.differs)
-    return is_right
+
+    some = slice(CHECKED_EXAMPLES)
+    few, targets = train.rows(range(len(train))[some]), [side[some] for side in targets]
+    chosen = examples_in_common(ours, theirs, few, targets)
+    # An even number of steps, for both packages round the warm-up otherwise.
+    chosen = chosen[: len(chosen) // 8 * 8]
+    ours.train = theirs.train = few = few.rows(chosen)
+    theirs.targets = [targets[1][number] for number in chosen]
+    before = logits(ours, theirs, few)[0]
+    drop_nothing(ours, theirs)
+    ours.fit()
+    theirs.fit()
+    after = logits(ours, theirs, few)
+    apart, moved = (float(np.abs(after[0] - x).max()) for x in (after[1], before))
+    steps = len(chosen) // settings["batch_size"]
+    print(f"after {steps} steps without dropout: logits moved by {moved:.1e}, within {apart:.1e}")
+    return is_right and apart <= SHARE * moved
 
 
 # === Table ===
