@@ -109,8 +109,8 @@ CASES = {
         },
         plots=2,
         check="""
-            # A word decides, and the mean of the embeddings has it.
-            assert scores["embeddings", "mean"] > 0.9
+            # A word decides, and the mean of the embeddings, new ones here, has it.
+            assert scores["embeddings", "mean"] > 0.8
             names = [classes[i] for i in classifier.predict(dev_texts, verbose=0).argmax(axis=1)]
             share = np.mean([name == label for name, label in zip(names, dev_labels)])
             print(f"accuracy on dev after 10 epochs: {share:.4f}")
@@ -252,7 +252,14 @@ def printed(cells):
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+def marks(name):
+    """Leave the quickest one, on the backend that begins the fastest, for every run."""
+    if (name, keras.backend.backend()) == ("squad", "torch"):
+        return []
+    return [pytest.mark.slow, *([pytest.mark.backend_free] if name == "backends" else [])]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CASES])
 def test_a_notebook_runs_and_what_it_prints_is_so(name, inputs, tmp_path, monkeypatch):
     case = CASES[name]
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
