@@ -106,6 +106,7 @@ CASES = {
             "TEXT": "text",
             "PRESET": "FOLDER/preset",
             "EXAMPLES": 96,
+            "EPOCHS": 10,
         },
         plots=2,
         check="""
