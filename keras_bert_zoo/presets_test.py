@@ -148,6 +148,32 @@ def test_a_folder_without_a_config_is_refused(tmp_path):
         zoo.from_preset(tmp_path)
 
 
+def test_a_missing_vocabulary_is_not_taken_for_damaged_weights(tmp_path):
+    tiny_classifier().save_to_preset(tmp_path / "a")
+    (tmp_path / "a" / "vocab.txt").unlink()
+    with pytest.raises((OSError, ValueError), match="vocab.txt"):
+        zoo.from_preset(tmp_path / "a", "text_classifier")
+
+
+def test_a_compiled_backbone_stays_so_in_a_task(tmp_path):
+    classifier = tiny_classifier()
+    classifier.backbone.compile("sgd", "mse")
+    classifier.save_to_preset(tmp_path / "a")
+    again = zoo.from_preset(tmp_path / "a", "text_classifier")
+    assert isinstance(again.backbone.optimizer, keras.optimizers.SGD)
+    before, after = (model.predict(TEXTS, verbose=0) for model in (classifier, again))
+    np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_a_quantised_model_is_not_saved(tmp_path):
+    classifier = tiny_classifier()
+    classifier.quantize("int8")
+    with pytest.raises(ValueError, match="has been quantised to int8, which a preset does not"):
+        classifier.save_to_preset(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_changed_file_is_refused(tmp_path, monkeypatch):
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"other weights")

@@ -122,7 +122,7 @@ def assign(
     names = _names(rules, tensors)
     for rule in rules:
         variable = variables[rule.ours]
-        # A copy in the usual order of memory, whatever the rule made of their tensors.
+        # A copy: PyTorch keeps what it is given, which may be a view of a file, or turned.
         variable.assign(np.array(_value(rule, tensors, variable.shape), order="C"))
     return names
 
@@ -132,7 +132,8 @@ def build(
 ) -> tuple[keras.Model, list[str]]:
     """Make a model whose variables begin with the tensors' values; return it and the names read.
 
-    A variable without a rule begins as it always does.
+    Memory holds one copy of the weights and one tensor more. A variable without a rule begins
+    as it always does.
 
     Args:
         make: makes the model.
@@ -141,11 +142,11 @@ def build(
     Raises:
         ValueError: as in `assign`.
     """
-    names = []
+    rules = list(rules)
+    names = _names(rules, tensors)
 
     def fill(model):
-        variables = {variable.path: variable for variable in model.variables}
-        names.extend(assign(variables, rules, tensors))
+        assign({variable.path: variable for variable in model.variables}, rules, tensors)
 
     return build_with_values(make, fill), names
 

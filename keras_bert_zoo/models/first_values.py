@@ -1,11 +1,8 @@
 """Models whose variables begin with a checkpoint's values, never with random ones."""
 
-import contextvars
 from collections.abc import Callable
 
 import keras
-
-_building = contextvars.ContextVar("_building", default=False)
 
 
 def build_with_values(
@@ -16,7 +13,8 @@ def build_with_values(
     So memory holds one copy of the weights and the tensor that is being read.
 
     Args:
-        make: makes the model.
+        make: makes the model, of variables with initialisers: one that begins with a number,
+            as an optimiser's count does, cannot be made here.
         fill: assigns values to its variables; those it leaves out begin as they always do.
 
     Example:
@@ -26,23 +24,14 @@ def build_with_values(
         >>> [float(weight.numpy().squeeze()) for weight in dense.weights]
         [7.0, 0.0]
     """
-    token = _building.set(True)
-    try:
-        with _FirstValues():
-            model = make()
-            fill(model)
-    finally:
-        _building.reset(token)
+    with _FirstValues():
+        model = make()
+        fill(model)
     if keras.backend.backend() == "torch":
         # A layer that was built in the scope has not told PyTorch of its parameters.
         for layer in model._flatten_layers():
             layer._track_variables()
     return model
-
-
-def is_building() -> bool:
-    """Say whether a model is just being made for `build_with_values`."""
-    return _building.get()
 
 
 class _FirstValues(keras.StatelessScope):
@@ -57,4 +46,4 @@ class _FirstValues(keras.StatelessScope):
 
 
 def _nothing():
-    """Stand where a variable's own way to begin was."""
+    """Do nothing, in the place of what begins a variable."""

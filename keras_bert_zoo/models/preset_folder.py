@@ -18,6 +18,7 @@ from keras_bert_zoo.models.whole_folder import written_whole
 
 FORMAT = "keras_bert_zoo preset"
 VERSION = 1
+_BACKBONE = "keras_bert_zoo>BertBackbone"
 
 
 def is_preset(folder: str | os.PathLike) -> bool:
@@ -32,8 +33,14 @@ def write(model: keras.Model, folder: str | os.PathLike) -> None:
     """Write `model` into `folder`, whole or not at all, in place of a preset that stood there.
 
     Raises:
-        ValueError: `folder` exists and holds something else.
+        ValueError: `folder` exists and holds something else, or the model is quantised.
     """
+    for layer in model._flatten_layers():
+        if getattr(layer, "quantization_mode", None):
+            raise ValueError(
+                f"The layer {layer.path!r} has been quantised to {layer.quantization_mode}, which "
+                "a preset does not keep. Save the model before `quantize`; `export` has `quantize`."
+            )
     with written_whole(check_free(folder)) as building:
         config = {
             "format": FORMAT,
@@ -88,24 +95,53 @@ def read(folder: str | os.PathLike, load_weights: bool = True, dtype=None) -> ke
         arguments = config["model"]["config"]
         policy = keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
         arguments.get("backbone", {"config": arguments})["config"]["dtype"] = policy
-    make = functools.partial(keras.saving.deserialize_keras_object, config["model"])
     if not load_weights:
-        return make()
-    # The optimiser's variables are made of the model's, and so when these are there.
-    compiled = config["model"].pop("compile_config", None)
-    weights = folder / "model.weights.h5"
+        return keras.saving.deserialize_keras_object(config["model"])
+    model, loaded = _with_backbone(config["model"], folder)
+    # The heads', and what the optimiser keeps.
+    _load_weights(model, folder, loaded)
+    return model
+
+
+def _with_backbone(model_config, folder):
+    """Return a model whose backbone has its weights, and the layers that have theirs.
+
+    The backbone is nearly all of a model, and here it is not made at random before it is read.
+    """
+    make = functools.partial(keras.saving.deserialize_keras_object, model_config)
+    arguments = model_config["config"]
+    is_task = "backbone" in arguments
+    backbone_config = arguments["backbone"] if is_task else model_config
+    # A class of another's may have variables that cannot be made so.
+    if backbone_config["registered_name"] != _BACKBONE:
+        return make(), []
+    compiled = backbone_config.pop("compile_config", None)
+
+    def fill(backbone):
+        # In a task's file the backbone stands as a layer of it.
+        holder = keras.Model(backbone.input, backbone(backbone.input)) if is_task else backbone
+        _load_weights(holder, folder)
+
+    backbone = build_with_values(
+        functools.partial(keras.saving.deserialize_keras_object, backbone_config), fill
+    )
+    if compiled:
+        backbone.compile_from_config(compiled)
+    layers = backbone._flatten_layers(include_self=is_task)
+    if not is_task:
+        return backbone, layers
+    arguments["backbone"] = backbone
+    return make(), layers
+
+
+def _load_weights(model, folder, layers_to_skip=None):
     try:
-        model = build_with_values(make, lambda model: model.load_weights(weights))
-        if compiled:
-            model.compile_from_config(compiled)
-            layers = model._flatten_layers(include_self=False)
-            model.load_weights(weights, objects_to_skip=layers)
+        model.load_weights(folder / "model.weights.h5", objects_to_skip=layers_to_skip)
     # What HDF5 says of a damaged file depends on where it is damaged.
     except (OSError, RuntimeError, KeyError) as error:
         raise ValueError(
             f"The weights of the preset {str(folder)!r} are damaged, cut short or missing: {error}."
         ) from error
-    return model
 
 
 def _checked_config(folder):

@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.models import export, preset_folder
-from keras_bert_zoo.models.first_values import is_building
 from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
 from keras_bert_zoo.preprocessing.texts import text_columns
@@ -365,7 +364,8 @@ class TextModel:
         frozen = set(config.pop("frozen"))
         optimizer_built = config.pop("optimizer_built")
         for part in ("backbone", "preprocessor"):
-            if part in config:
+            # The backbone of a preset is made before, with its weights.
+            if isinstance(config.get(part), dict):
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         model = cls(**config)
         if frozen:
@@ -627,9 +627,7 @@ class BertTask(TextModel):
         # A functional model's own policy, by which Keras decides whether to scale the loss,
         # is not its layers' unless it is told.
         self.dtype_policy = backbone.dtype_policy
-        # One that is being loaded is compiled as its file says, when its weights are there.
-        if not is_building():
-            self.compile()
+        self.compile()
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Compile as `keras.Model.compile` does; `"auto"` is what the task needs.
