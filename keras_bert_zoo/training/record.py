@@ -15,7 +15,12 @@ _LIBRARIES = ("keras", "numpy", "tensorflow", "tensorflow-text", "jax", "jaxlib"
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, this package and the libraries that are installed."""
+    """Return the versions of Python, this package and the libraries that are installed.
+
+    Example:
+        >>> versions()["keras"] == keras.__version__
+        True
+    """
     found = {"python": platform.python_version(), "keras_bert_zoo": __version__}
     for name in _LIBRARIES:
         try:
@@ -34,6 +39,17 @@ def vocabulary_facts(tokenizer: BertTokenizer) -> dict[str, Any]:
 
 
 def write_json(path: str | os.PathLike, content: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, whole or not at all.
+
+    Raises:
+        TypeError: the content is none that JSON can say.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "record.json"
+        >>> write_json(file, {"seed": 0})
+        >>> file.read_text().split()
+        ['{', '"seed":', '0', '}']
+    """
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_whole(path, text.encode())
