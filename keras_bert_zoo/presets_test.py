@@ -13,7 +13,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "
 TEXTS = ["good film", "bad films", "film", "good good"]
 
 
-def tiny_backbone():
+def tiny_backbone(**arguments):
     return zoo.models.BertBackbone(
         vocabulary_size=len(PIECES),
         num_layers=2,
@@ -21,6 +21,7 @@ def tiny_backbone():
         hidden_dim=8,
         intermediate_dim=16,
         max_sequence_length=32,
+        **arguments,
     )
 
 
@@ -163,6 +164,15 @@ def test_a_compiled_backbone_stays_so_in_a_task(tmp_path):
     assert isinstance(again.backbone.optimizer, keras.optimizers.SGD)
     before, after = (model.predict(TEXTS, verbose=0) for model in (classifier, again))
     np.testing.assert_array_equal(after, before)
+
+
+def test_a_backbone_may_have_the_name_of_an_input(tmp_path):
+    backbone = tiny_backbone(name="output_positions")
+    zoo.models.BertTextClassifier(backbone, num_classes=2).save_to_preset(tmp_path / "a")
+    again = zoo.from_preset(tmp_path / "a", "text_classifier").backbone
+    assert again.name == "output_positions"
+    for before, after in zip(backbone.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(after, before)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")

@@ -118,9 +118,15 @@ def _with_backbone(model_config, folder):
     compiled = backbone_config.pop("compile_config", None)
 
     def fill(backbone):
-        # In a task's file the backbone stands as a layer of it.
-        holder = keras.Model(backbone.input, backbone(backbone.input)) if is_task else backbone
-        _load_weights(holder, folder)
+        if not is_task:
+            _load_weights(backbone, folder)
+            return
+        # In a task's file the backbone stands as a layer of it. Its name may be an input's.
+        inputs = {
+            name: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype)
+            for name, tensor in backbone.input.items()
+        }
+        _load_weights(keras.Model(list(inputs.values()), backbone(inputs)), folder)
 
     backbone = build_with_values(
         functools.partial(keras.saving.deserialize_keras_object, backbone_config), fill
