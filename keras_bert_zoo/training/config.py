@@ -133,6 +133,9 @@ class Progress:
     every: int = 100
     # The devices' floating-point operations a second, for the model-FLOP utilisation.
     peak_flops: float | None = None
+    # Whether a new run on one device first takes a few rows through a model of their own, to see
+    # that they are as they must be and that every weight learns.
+    smoke_check: bool = True
     # Whether log.jsonl has the ids of each step's examples.
     example_ids: bool = True
     # Whether the run's folder `tensorboard` gets each step's losses, the learning rate and tokens

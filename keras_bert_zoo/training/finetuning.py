@@ -43,7 +43,7 @@ from keras_bert_zoo.training.finetuning_tasks import (
 )
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
 from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
-from keras_bert_zoo.training.smoke_check import smoke_check
+from keras_bert_zoo.training.smoke_check import describe, smoke_check
 from keras_bert_zoo.training.transfer import (
     GradualUnfreezing,
     layer_learning_rates,
@@ -532,11 +532,7 @@ def check(config: Config, train: Examples, record: dict, say: Callable) -> None:
     y = model.label_ids(y) if hasattr(model, "label_ids") else y
     batch = next(iter(model.preprocessor.dataset(few.x, y, batch_size=_SMOKE_ROWS)))
     seen = record["smoke_check"] = smoke_check(model, batch)
-    say(
-        f"Smoke check: {seen['rows']} rows of {seen['length']} positions, {seen['real_pieces']:.0%}"
-        f" of them pieces, {seen['unknown_pieces']:.1%} of these unknown; the loss is "
-        f"{seen['loss']:.4f}; {seen['moved']:,} parameters move, {seen['stayed']:,} stay."
-    )
+    say(describe(seen))
 
 
 def make_model_quietly(config: Config, train: Examples, seed: int) -> keras.Model:

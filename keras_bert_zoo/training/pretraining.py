@@ -29,10 +29,15 @@ from keras_bert_zoo.training.flops import step_flops
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw, lamb
 from keras_bert_zoo.training.phase_data import Source, open_source, sha256
 from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
+from keras_bert_zoo.training.smoke_check import describe, smoke_check
 
 # What a run may be gone on with in another way. On other devices it is the same run, but no
 # longer bit for bit.
 _MAY_CHANGE = ("run", "checkpoints", "devices", "progress")
+_SMOKE_ROWS = 8
+# When rows count as learnt, in nats, and how many steps there are for it.
+_OVERFIT_LOSS, _OVERFIT_STEPS = 0.1, 1000
+_WITHOUT_DECAY = 2**31
 
 
 def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -74,6 +79,49 @@ def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, An
     finally:
         if first:
             write_json(folder / "record.json", record)
+
+
+def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Train on a few rows of the first phase until they are known, to see that they can be learnt.
+
+    Their masks stay the same. The settings' peak learning rate counts, without warm-up, decay of
+    it or of the weights; one device is used, and nothing is saved.
+
+    Args:
+        config: the settings.
+        count: how many rows.
+        say: takes the lines that are shown.
+
+    Returns:
+        How many steps it took, and the scores on the rows.
+
+    Raises:
+        ValueError: there are fewer examples, or after 1,000 steps a loss is still above 0.1 nats.
+    """
+    phase = dataclasses.replace(config.phases[0], steps=_WITHOUT_DECAY, batch_size=count)
+    settings = {"warmup_steps": 0, "accumulation": 1, "weight_decay": 0.0}
+    optimizer = dataclasses.replace(config.optimizer, **settings)
+    config = dataclasses.replace(config, phases=(phase,), optimizer=optimizer)
+    source = open_source(config)
+    data = source.phase(0)
+    examples = data.counts["training examples"]
+    if not 1 <= count <= examples:
+        raise ValueError(f"There are {examples:,} training examples. Received: {count} to learn.")
+    model = make_model(config, source)
+    [(batch, _)] = data.batches_after(0, 1)
+    batch = keras.tree.map_structure(np.asarray, batch)
+    for step in range(10, _OVERFIT_STEPS + 1, 10):
+        for _ in range(10):
+            model.train_on_batch(*batch)
+        model.reset_metrics()
+        scores = _scores(model.test_on_batch(*batch, return_dict=True))
+        say(f"step {step:,}, {', '.join(_words(scores))}")
+        losses = [value for name, value in scores.items() if name.endswith("_loss")]
+        if max(losses) < _OVERFIT_LOSS:
+            return {"rows": count, "steps": step, **scores}
+    raise ValueError(
+        f"{count} rows were not learnt in {_OVERFIT_STEPS:,} steps: {', '.join(_words(scores))}."
+    )
 
 
 def make_model(config: Config, source: Source) -> keras.Model:
@@ -171,6 +219,8 @@ class _Run(keras.callbacks.Callback):
             )
             if step == end:
                 continue
+            if step == 0 and self.config.progress.smoke_check and not self.config.devices:
+                self.smoke_check()
             if step == begin:
                 self.examples = 0
             self.seen = {}
@@ -236,6 +286,14 @@ class _Run(keras.callbacks.Callback):
             checkpoints.save(self.folder / "checkpoints", step, self.pretrainer, notes, keep)
 
     # === What is shown and kept on the way ===
+
+    def smoke_check(self) -> None:
+        """Look at the first rows, and at what a model like the run's learns of them."""
+        [(batch, _)] = self.data.batches_after(0, 1)
+        few = keras.tree.map_structure(lambda values: values[:_SMOKE_ROWS], batch)
+        seen = smoke_check(make_model(self.config, self.source), few)
+        self.record["smoke_check"] = seen
+        self.say(describe(seen))
 
     def note_batch(self, number: int, ids: list[int], real_pieces: int) -> None:
         """Note what a batch of this `fit` holds, which may be some steps before its own."""

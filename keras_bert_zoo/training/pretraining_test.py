@@ -11,9 +11,10 @@ from tensorboard.util import tensor_util
 
 from keras_bert_zoo.models import BertMaskedLM, BertPretrainer
 from keras_bert_zoo.presets import from_preset
+from keras_bert_zoo.training import pretraining
 from keras_bert_zoo.training.config import make_config
 from keras_bert_zoo.training.phase_data import open_source
-from keras_bert_zoo.training.pretraining import make_optimizer, pretrain
+from keras_bert_zoo.training.pretraining import make_optimizer, overfit, pretrain
 
 WORDS = ["sun", "rain", "wind", "snow", "ice", "fog"]
 
@@ -38,7 +39,7 @@ def config(texts, run, model=None, **sections):
         "optimizer": {"learning_rate": 1e-3},
         "evaluation": {"held_out": 0.34, "passes": 1},
         "checkpoints": {"every": 3},
-        "progress": {"every": 1},
+        "progress": {"every": 1, "smoke_check": False},
     }
     return make_config({**content, **sections})
 
@@ -58,7 +59,8 @@ def test_an_interrupted_run_goes_on_as_the_undisturbed_one(texts, tmp_path):
         "optimizer": {"name": "lamb", "learning_rate": 1e-2, "accumulation": 2},
         "precision": "mixed_float16",
     }
-    expected = pretrain(config(texts, tmp_path / "one", **sections), say=lambda line: None)
+    looked = config(texts, tmp_path / "one", progress={"every": 1}, **sections)
+    expected = pretrain(looked, say=lambda line: None)
     settings = config(texts, tmp_path / "two", **sections)
     with pytest.raises(KeyboardInterrupt):
         pretrain(settings, say=interrupted_at(5))
@@ -89,7 +91,7 @@ def test_a_run_of_packed_rows_goes_on_and_tensorboard_has_each_step_once(texts, 
         texts,
         run,
         phases=[{"steps": 8, "sequence_length": 24, "batch_size": 4, "packed": True}],
-        progress={"every": 2, "tensorboard": True, "peak_flops": 1e9},
+        progress={"every": 2, "tensorboard": True, "peak_flops": 1e9, "smoke_check": False},
         optimizer={"learning_rate": 1e-3, "warmup_steps": 4},
     )
     with pytest.raises(KeyboardInterrupt):
@@ -121,7 +123,12 @@ def test_a_run_of_packed_rows_goes_on_and_tensorboard_has_each_step_once(texts, 
 
 def test_a_left_to_right_model_is_trained_and_saved(texts, tmp_path):
     model = {"causal": True, "next_sentence": False}
-    results = pretrain(config(texts, tmp_path / "run", model), say=lambda line: None)
+    lines = []
+    results = pretrain(config(texts, tmp_path / "run", model, progress={}), say=lines.append)
+    assert any(line.startswith("Smoke check: 8 rows of 16 positions") for line in lines)
+    seen = json.loads((tmp_path / "run" / "record.json").read_text())["smoke_check"]
+    # Nothing has two segments, so nothing is learnt of the first's and the second's embeddings.
+    assert 0 < seen["stayed"] < seen["moved"]
     assert not [name for name in results if "next-sentence" in name]
     saved = from_preset(str(tmp_path / "run" / "preset"), "masked_lm")
     assert isinstance(saved, BertMaskedLM) and saved.backbone.causal
@@ -161,6 +168,21 @@ def test_the_schedule_is_laid_over_all_phases(texts):
     made = make_optimizer(config(texts, "run", phases=phases, optimizer=optimizer))
     rates = [float(made._learning_rate(step)) for step in (0, 10, 20, 60, 100)]
     np.testing.assert_allclose(rates, [0, 5e-4, 1e-3, 5e-4, 0], atol=1e-9)
+
+
+def test_a_few_rows_are_learnt_or_it_is_said_that_they_were_not(texts, tmp_path, monkeypatch):
+    model = {"hidden_dim": 32, "dropout": 0.0, "attention_dropout": 0.0}
+    settings = config(texts, tmp_path / "run", model, optimizer={"learning_rate": 5e-3})
+    results = overfit(settings, 3, say=lambda line: None)
+    assert (results["rows"], results["masked_lm_accuracy"]) == (3, 1)
+    monkeypatch.setattr(pretraining, "_OVERFIT_STEPS", 10)
+    lines = []
+    with pytest.raises(ValueError, match="3 rows were not learnt in 10 steps: masked lm accuracy"):
+        overfit(config(texts, tmp_path / "run", model), 3, say=lines.append)
+    assert len(lines) == 1
+    with pytest.raises(ValueError, match=r"There are \d+ training examples. Received: 9999"):
+        overfit(settings, 9999)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_of_something_else_and_changed_data_are_refused(texts, tmp_path):

@@ -1,6 +1,7 @@
 """The first look before any training: one small batch, and what a step or two of it changes."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -61,6 +62,15 @@ def smoke_check(model: keras.Model, batch: tuple) -> dict[str, Any]:
     sizes = {name: values.size for name, values in before.items()}
     count = sum(sizes[name] for name in moved)
     return {**facts, "loss": loss, "moved": count, "stayed": sum(sizes.values()) - count}
+
+
+def describe(seen: Mapping[str, Any]) -> str:
+    """Return what `smoke_check` returned in words."""
+    return (
+        f"Smoke check: {seen['rows']} rows of {seen['length']} positions, {seen['real_pieces']:.0%}"
+        f" of them pieces, {seen['unknown_pieces']:.1%} of these unknown; the loss is "
+        f"{seen['loss']:.4f}; {seen['moved']:,} parameters move, {seen['stayed']:,} stay."
+    )
 
 
 def _check_inputs(model, inputs):
