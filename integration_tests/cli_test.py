@@ -14,6 +14,7 @@ import pytest
 from keras_bert_zoo import from_preset
 from keras_bert_zoo.cli import main
 from keras_bert_zoo.data import read_table
+from keras_bert_zoo.models import WordFeatures
 
 CONFIG = """
 run = "to be set"
@@ -144,11 +145,13 @@ def test_a_run_whose_weights_have_diverged_is_stopped_at_its_scores(pretrained, 
 
 def test_finetune_evaluate_and_predict(pretrained, tmp_path, capsys):
     write_reviews(tmp_path / "train.csv", 60)
+    write_reviews(tmp_path / "new.csv", 5)
     classifier, output = str(tmp_path / "classifier"), tmp_path / "results.json"
     code = main(
         ["finetune", "--preset", str(pretrained / "run" / "preset"), "--output", classifier]
         + ["--train", str(tmp_path / "train.csv"), "--json", str(output)]
         + ["--epochs", "2", "--batch-size", "8", "--learning-rate", "1e-3"]
+        + ["--predict", str(tmp_path / "new.csv")]
     )
     assert code == 0
     said = capsys.readouterr().out
@@ -164,7 +167,6 @@ def test_finetune_evaluate_and_predict(pretrained, tmp_path, capsys):
     vocabulary = (tmp_path / "classifier" / "vocab.txt").read_bytes()
     assert record["model"]["vocabulary"]["sha256"] == hashlib.sha256(vocabulary).hexdigest()
 
-    write_reviews(tmp_path / "new.csv", 5)
     new = ["--preset", classifier, "--input", str(tmp_path / "new.csv")]
     assert main(["predict", *new, "--output", str(tmp_path / "predictions.jsonl")]) == 0
     rows = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
@@ -172,6 +174,9 @@ def test_finetune_evaluate_and_predict(pretrained, tmp_path, capsys):
     assert {row["label"] for row in rows} <= {"n", "y"}
     assert all(0.5 <= row["probability"] <= 1 for row in rows)
     assert rows[0]["text"] in capsys.readouterr().out
+    # The same as fine-tuning has written at its end.
+    written = read_table(f"{classifier}_predictions.csv")
+    assert written["label"] == [row["label"] for row in rows]
 
     assert main(["evaluate", *new, "--json", str(output)]) == 0
     scores = json.loads(output.read_text())
@@ -179,6 +184,98 @@ def test_finetune_evaluate_and_predict(pretrained, tmp_path, capsys):
     wrong = [i for i, row in enumerate(rows) if row["label"] != labels[i]]
     assert scores["wrong"] == wrong
     assert scores["accuracy"] == pytest.approx(1 - len(wrong) / 5)
+
+
+def write_wnli(folder):
+    """Write GLUE's smallest task in its official files, the test set with all of its rows."""
+    folder.mkdir()
+    for split, count in (("train", 40), ("dev", 10), ("test", 146)):
+        head = ["index", "sentence1", "sentence2", *([] if split == "test" else ["label"])]
+        rows = (
+            [str(i), f"the {WORDS[i % 10]} and the fog.", f"{WORDS[i // 4 % 10]} fog.", str(i % 2)]
+            for i in range(count)
+        )
+        lines = ["\t".join(row[: len(head)]) for row in (head, *rows)]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(pretrained, tmp_path):
+    write_wnli(tmp_path / "WNLI")
+    source, classifier = f"glue/wnli={tmp_path}", str(tmp_path / "classifier")
+    encoder = str(pretrained / "run" / "preset")
+    options = ["--what", "features", "--epochs", "2", "--sequence-length", "32"]
+    arguments = ["--preset", encoder, "--train", source, "--output", classifier]
+    assert main(["finetune", *arguments, *options]) == 0
+    record = json.loads((tmp_path / "classifier_run" / "record.json").read_text())
+    assert record["trained"] == "features" and record["encoder_is_trained"] is False
+    assert record["parameters"]["trainable"] < record["parameters"]["total"]
+    trained = from_preset(classifier, "text_classifier")
+    weights = trained.backbone.encoder_layers[0].weights
+    before = from_preset(encoder).encoder_layers[0].weights
+    for weight, expected in zip(weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), expected.numpy())
+
+    arguments = ["--preset", classifier, "--input", source]
+    places = ["--submission", str(tmp_path / "glue"), "--output", str(tmp_path / "all.tsv")]
+    assert main(["predict", *arguments, *places]) == 0
+    predictions = read_table(str(tmp_path / "all.tsv"))
+    assert predictions["second"][4] == "rain fog." and len(predictions["label"]) == 146
+    head, *lines = (tmp_path / "glue" / "WNLI.tsv").read_text().splitlines()
+    assert head == "index\tprediction"
+    digits = {"not_entailment": "0", "entailment": "1"}
+    assert lines == [f"{i}\t{digits[label]}" for i, label in enumerate(predictions["label"])]
+
+
+def test_answers_are_submitted_in_the_three_files_of_squad(pretrained, tmp_path):
+    model = from_preset(str(pretrained / "run" / "preset"), "question_answerer")
+    model.save_to_preset(tmp_path / "answerer")
+    questions = [{"id": f"q{i}", "question": f"{WORDS[i]}?", "answers": []} for i in range(3)]
+    paragraph = {"context": "the sun and the rain meet.", "qas": questions}
+    file = tmp_path / "test.json"
+    file.write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
+    arguments = ["--preset", str(tmp_path / "answerer"), "--input", f"squad:{file}"]
+    assert main(["predict", *arguments, "--submission", str(tmp_path / "squad")]) == 0
+    texts, odds, spans = (
+        json.loads((tmp_path / "squad" / f"{name}.json").read_text())
+        for name in ("predictions", "null_odds", "nbest_predictions")
+    )
+    answers = model.answer([q["question"] for q in questions], [paragraph["context"]] * 3)
+    assert texts == {q["id"]: answer.text for q, answer in zip(questions, answers, strict=True)}
+    assert list(odds) == list(spans) == list(texts)
+    assert all(1 < len(best) <= 20 for best in spans.values())
+
+
+def test_a_submission_of_a_table_is_refused(pretrained, tmp_path, capsys):
+    write_reviews(tmp_path / "new.csv", 3)
+    classifier = from_preset(str(pretrained / "run" / "preset"), "text_classifier", num_classes=2)
+    classifier.save_to_preset(tmp_path / "classifier")
+    arguments = ["--preset", str(tmp_path / "classifier"), "--input", str(tmp_path / "new.csv")]
+    assert main(["predict", *arguments, "--submission", str(tmp_path / "no")]) == 2
+    assert "--submission is for --input glue/NAME or squad:FILE" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_states_of_words_are_the_encoders_at_their_first_pieces(pretrained, tmp_path):
+    sentences = [["the", "sun", "meet"], ["fog"]]
+    lines = ("".join(f"{word}\tO\n" for word in words) for words in sentences)
+    (tmp_path / "words.conll").write_text("\n".join(lines))
+    preset, folder = str(pretrained / "run" / "preset"), tmp_path / "words"
+    arguments = ["--preset", preset, "--input", f"conll:{tmp_path / 'words.conll'}"]
+    assert main(["features", *arguments, "--words", "--output", str(folder)]) == 0
+    features = WordFeatures(folder)
+    assert features.manifest["words"] == 4 and features.manifest["layers"] == [0, 1]
+    encoder = from_preset(preset)
+    tokenizer = encoder.preprocessor.tokenizer
+    for number, words in enumerate(sentences):
+        pieces = tokenizer(words).to_list()
+        ids = [tokenizer.cls_token_id, *sum(pieces, []), tokenizer.sep_token_id]
+        inputs = {"token_ids": np.array([ids], "int32")}
+        inputs |= {"segment_ids": 0 * inputs["token_ids"]}
+        inputs |= {"padding_mask": 0 * inputs["token_ids"] + 1}
+        states = encoder.predict(inputs, verbose=0)["sequence_output"][0]
+        firsts = np.cumsum([1, *map(len, pieces)])[:-1]
+        found = features.batch([number], "last")[0, :, 0]
+        np.testing.assert_allclose(found, states[firsts], atol=2e-3)
 
 
 def test_features_are_those_of_the_embedder_with_a_record(pretrained, tmp_path):
@@ -251,6 +348,19 @@ def test_the_module_runs_as_a_command():
         "predict",
     ):
         assert verb in done.stdout
+
+
+def test_what_is_to_be_predicted_is_looked_at_before_any_training(tmp_path, capsys):
+    write_reviews(tmp_path / "train.csv", 20)
+    arguments = ["--train", str(tmp_path / "train.csv"), "--output", str(tmp_path / "model")]
+    for wrong, message in (
+        (["--predict", "nothing.csv"], "There is no file 'nothing.csv'"),
+        (["--predictions", "a.csv"], "Give --predict too"),
+        (["--predict", "new.csv", "--predictions", "a.txt"], "must end in .csv, .tsv, .jsonl"),
+    ):
+        assert main(["finetune", "--preset", "nothing", *arguments, *wrong]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "model_run").exists()
 
 
 def test_an_occupied_output_is_refused_before_any_training(tmp_path, capsys):

@@ -1,199 +1,143 @@
-"""Time this package's encoder and training step beside the peers', same sizes, same work.
+"""Time this package beside KerasHub and transformers, on the same work.
 
+    python tools/benchmark.py forward
     python tools/benchmark.py masked_lm_step --cores 0
+    python tools/benchmark.py predict fit embed --data DATA --json figures.json --plot figures.png
 
-The model has 6 layers of 384 and 12 heads, a batch 16 rows of 128 pieces, none of them padding,
-20 of them predicted. Programs take turns; each is pinned to the same cores. Processor time
-counts where there is one core, the clock where there are several. KerasHub's GELU is the tanh
-one, transformers' the exact. Prints medians and the ratios to this package's first on the same
-backend. Needs `pip install keras-hub transformers`.
+Programs take turns, each in a process of its own, all pinned to the same cores. Processor time
+counts where there is one core, the clock where there are several. Prints medians, their ratios
+to this package's on the same backend, and each process's peak memory. `forward`, `base_forward` and
+`masked_lm_step` are one batch of fixed shape (`benchmark_shapes.py`), and the bare matrix products
+of its shapes are timed too, so that the share of the machine's speed is known: what would be the
+time at the products' speed, divided by the program's. `predict`, `fit`, `embed` and `load` are real
+texts and weights (`benchmark_texts.py`), `tokenize` and the like the preprocessing alone
+(`benchmark_preprocessing.py`). Needs `pip install keras-hub transformers`.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
 import sys
 import time
 
-import numpy as np
+import benchmark_preprocessing as preprocessing
+import benchmark_shapes as shapes
+import benchmark_texts as texts
 import taking_turns
 
-LAYERS, WIDTH, HEADS, VOCABULARY = 6, 384, 12, 30522
-ROWS, LENGTH, PREDICTIONS = 16, 128, 20
-# Of the optimiser, for all programs.
-RATE, DECAY, NORM = 1e-4, 0.01, 1.0
+BACKENDS = ("jax", "tensorflow", "torch")
+PRODUCTS = "matrix products"
 
 
-def example():
-    """Return the batch: ids, chosen positions and what stood there."""
-    rng = np.random.default_rng(0)
-    ids = rng.integers(1000, VOCABULARY, (ROWS, LENGTH)).astype("int32")
-    order = rng.permuted(np.tile(np.arange(LENGTH), (ROWS, 1)), axis=1)
-    positions = np.sort(order[:, :PREDICTIONS], axis=1).astype("int32")
-    return ids, positions, np.take_along_axis(ids, positions, axis=1)
-
-
-def zoo_backbone(activation):
-    """Return this package's encoder."""
-    import keras_bert_zoo as zoo
-
-    return zoo.models.BertBackbone(
-        VOCABULARY, LAYERS, HEADS, WIDTH, 4 * WIDTH, hidden_activation=activation
+def shaped(sizes, forward):
+    """Return the programs of one shape; each takes `data`, as all do, and has no use for it."""
+    zoo, keras_hub, transformers, products = (
+        (
+            shapes.zoo_forward,
+            shapes.keras_hub_forward,
+            shapes.transformers_forward,
+            shapes.forward_products,
+        )
+        if forward
+        else (
+            shapes.zoo_step,
+            shapes.keras_hub_step,
+            shapes.transformers_step,
+            shapes.step_products,
+        )
     )
-
-
-def keras_hub_backbone():
-    """Return KerasHub's."""
-    import keras_hub
-
-    return keras_hub.models.BertBackbone(VOCABULARY, LAYERS, HEADS, WIDTH, 4 * WIDTH)
-
-
-def transformers_config():
-    """Return the configuration of transformers' models."""
-    import transformers
-
-    return transformers.BertConfig(
-        vocab_size=VOCABULARY,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-    )
-
-
-# === Workloads: each program returns a function that does the work once ===
-
-
-def keras_inputs(ids):
-    """Return the encoder's inputs, which are called the same in both Keras packages."""
-    return {
-        "token_ids": ids,
-        "segment_ids": np.zeros_like(ids),
-        "padding_mask": np.ones_like(ids),
+    programs = {
+        "zoo": functools.partial(zoo, sizes),
+        "zoo, tanh GELU": functools.partial(zoo, sizes, "gelu_tanh"),
+        "keras_hub": functools.partial(keras_hub, sizes),
+        "transformers": functools.partial(transformers, sizes),
+        "transformers, compiled": functools.partial(transformers, sizes, compiled=True),
+        PRODUCTS: functools.partial(shapes.products, list(products(sizes))),
     }
-
-
-def keras_forward(backbone):
-    """Return a forward pass by `predict_on_batch`."""
-    inputs = keras_inputs(example()[0])
-    return lambda: backbone.predict_on_batch(inputs)
-
-
-def keras_step(model, optimizer):
-    """Return training steps by `fit`, with the package's own loss and accuracy."""
-    ids, positions, labels = example()
-    steps = 2
-    inputs = {**keras_inputs(ids), "mask_positions": positions}
-    inputs = {name: np.tile(x, (steps, 1)) for name, x in inputs.items()}
-    labels = np.tile(labels, (steps, 1))
-    weights = np.ones(labels.shape, "float32")
-    model.compile(optimizer=optimizer)
-    return lambda: model.fit(
-        inputs, labels, sample_weight=weights, batch_size=ROWS, shuffle=False, verbose=0
-    )
-
-
-def zoo_forward(activation="gelu"):
-    """Run this package's encoder."""
-    return keras_forward(zoo_backbone(activation))
-
-
-def keras_hub_forward():
-    """Run KerasHub's."""
-    return keras_forward(keras_hub_backbone())
-
-
-def zoo_step(activation="gelu"):
-    """Train this package's masked LM."""
-    import keras_bert_zoo as zoo
-
-    # A plain number would be the peak of a schedule of each `fit`, compiled anew each time.
-    rate = zoo.training.WarmupLinearDecay(RATE, total_steps=10**6)
-    optimizer = zoo.training.adamw(rate, weight_decay=DECAY, clipnorm=NORM)
-    return keras_step(zoo.models.BertMaskedLM(zoo_backbone(activation)), optimizer)
-
-
-def keras_hub_step():
-    """Train KerasHub's."""
-    import keras
-    import keras_hub
-
-    model = keras_hub.models.BertMaskedLM(keras_hub_backbone(), preprocessor=None)
-    optimizer = keras.optimizers.AdamW(RATE, weight_decay=DECAY, global_clipnorm=NORM)
-    return keras_step(model, optimizer)
-
-
-def transformers_forward(compiled=False):
-    """Run transformers' encoder."""
-    import torch
-    import transformers
-
-    model = transformers.BertModel(transformers_config()).eval()
-    model = torch.compile(model) if compiled else model
-    ids = torch.tensor(example()[0]).long()
-    mask = torch.ones_like(ids)
-
-    def run():
-        with torch.inference_mode():
-            return model(input_ids=ids, attention_mask=mask)[0].numpy()
-
-    return run
-
-
-def transformers_step(compiled=False):
-    """Train transformers' masked LM as its own example script does."""
-    import torch
-    import transformers
-
-    ids, positions, labels = example()
-    targets = np.full_like(ids, -100)
-    np.put_along_axis(targets, positions, labels, axis=1)
-    ids, targets = torch.tensor(ids).long(), torch.tensor(targets).long()
-    mask = torch.ones_like(ids)
-    model = transformers.BertForMaskedLM(transformers_config()).train()
-    model = torch.compile(model) if compiled else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
-
-    def run():
-        for _ in range(2):
-            model(input_ids=ids, attention_mask=mask, labels=targets).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), NORM)
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return run
+    return {name: lambda data, make=make: make() for name, make in programs.items()}
 
 
 WORKLOADS = {
-    "forward": {
-        "zoo": zoo_forward,
-        "zoo, tanh GELU": lambda: zoo_forward("gelu_tanh"),
-        "keras_hub": keras_hub_forward,
-        "transformers": transformers_forward,
-        "transformers, compiled": lambda: transformers_forward(compiled=True),
+    "forward": shaped(shapes.SMALL, forward=True),
+    "base_forward": shaped(shapes.BASE, forward=True),
+    "masked_lm_step": shaped(shapes.SMALL, forward=False),
+    "predict": {
+        "zoo": texts.zoo_predict,
+        "keras_hub, 128": functools.partial(texts.keras_hub_predict, sequence_length=128),
+        "keras_hub, default": texts.keras_hub_predict,
+        "transformers": texts.transformers_predict,
+        "transformers, sorted": functools.partial(texts.transformers_predict, is_sorted=True),
     },
-    "masked_lm_step": {
-        "zoo": zoo_step,
-        "zoo, tanh GELU": lambda: zoo_step("gelu_tanh"),
-        "keras_hub": keras_hub_step,
-        "transformers": transformers_step,
-        "transformers, compiled": lambda: transformers_step(compiled=True),
+    "fit": {
+        "zoo": texts.zoo_fit,
+        "keras_hub, 128": texts.keras_hub_fit,
+        "transformers": texts.transformers_fit,
+    },
+    "embed": {
+        "zoo": texts.zoo_embed,
+        "transformers": texts.transformers_embed,
+        "transformers, sorted": functools.partial(texts.transformers_embed, is_sorted=True),
+    },
+    "tokenize": {"zoo": preprocessing.zoo_ids, "tokenizers": preprocessing.rust_ids},
+    "tokenize_mixed": {
+        "zoo": functools.partial(preprocessing.zoo_ids, texts=preprocessing.mixed),
+        "tokenizers": functools.partial(preprocessing.rust_ids, texts=preprocessing.mixed),
+    },
+    "masked_lm_examples": {
+        "zoo": preprocessing.zoo_examples,
+        "zoo, 128": functools.partial(preprocessing.zoo_examples, buckets=[]),
+        "keras_hub, 128": preprocessing.keras_hub_examples,
+    },
+    "load": {"zoo": texts.zoo_load, "transformers": texts.transformers_load},
+    "import": {
+        "zoo": texts.import_of("keras_bert_zoo"),
+        "keras": texts.import_of("keras"),
     },
 }
-BACKENDS = ("jax", "tensorflow", "torch")
 
 
-def timed(work, clock):
-    """Return a function that does the work once and returns its seconds."""
+def compare(workload, backend, arguments):
+    """Return a row for each program of a workload on a backend."""
+    programs = WORKLOADS[workload]
+    names = [
+        name
+        for name in arguments.programs or programs
+        if name in programs and (backend == "torch" or not name.startswith("transformers"))
+    ]
+    workers = [taking_turns.start([workload, name], arguments.cores, backend) for name in names]
+    measured = taking_turns.medians(workers, arguments.repeats)
+    rows = []
+    for name, (seconds, memory) in zip(names, measured, strict=True):
+        row = {"workload": workload, "backend": backend, "program": name}
+        rows.append({**row, "seconds": seconds, "ratio": seconds / measured[0][0]})
+        rows[-1]["peak_memory_bytes"] = memory
+        if PRODUCTS in names:
+            rows[-1]["share_of_products"] = measured[names.index(PRODUCTS)][0] / seconds
+    return rows
 
-    def run():
-        start = clock()
-        work()
-        return clock() - start
 
-    return run
+def plot(rows, path):
+    """Draw a bar for each program's ratio, a picture for each workload and backend."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    groups = {}
+    for row in rows:
+        groups.setdefault(f"{row['workload']}, {row['backend']}", []).append(row)
+    figure, axes = pyplot.subplots(
+        len(groups), 1, figsize=(7, 1 + 1.6 * len(groups)), squeeze=False, layout="constrained"
+    )
+    for axis, (title, group) in zip(axes[:, 0], groups.items(), strict=True):
+        names = [row["program"] for row in group][::-1]
+        bars = axis.barh(names, [row["seconds"] for row in group][::-1])
+        axis.bar_label(bars, [f"{row['ratio']:.2f}" for row in group][::-1], padding=3)
+        axis.margins(x=0.1)
+        axis.set(title=title, xlabel="seconds; beside the bars, times this package's")
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:
@@ -201,38 +145,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("workloads", nargs="+", choices=WORKLOADS)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--programs", nargs="+", help="these alone, of zoo, keras_hub, ...")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--data", help="folder with the texts, as those files say")
     parser.add_argument("--json", help="write the figures there")
+    parser.add_argument("--plot", help="draw the figures there")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    programs = WORKLOADS[arguments.workload]
-    clock = time.process_time if len(arguments.cores) == 1 else time.perf_counter
     if arguments.worker:
-        work = programs[arguments.worker]()
+        workload, name = arguments.worker
+        # What is started for the import is no time of this process.
+        is_own = len(arguments.cores) == 1 and workload != "import"
+        clock = time.process_time if is_own else time.perf_counter
+        work = WORKLOADS[workload][name](arguments.data)
         work(), work()
-        taking_turns.serve(timed(work, clock))
+        taking_turns.serve(work, clock)
         return
 
-    figures = []
-    print(f"{'':14}{'program':26}{'seconds':>10}{'ratio':>8}")
-    for backend in arguments.backends:
-        names = [
-            name
-            for name in arguments.programs or programs
-            if backend == "torch" or not name.startswith("transformers")
-        ]
-        workers = [taking_turns.start(name, arguments.cores, backend) for name in names]
-        seconds = taking_turns.median_seconds(workers, arguments.repeats)
-        for name, median in zip(names, seconds, strict=True):
-            ratio = median / seconds[0]
-            print(f"{backend:14}{name:26}{median:10.3f}{ratio:8.2f}", flush=True)
-            figures.append({"backend": backend, "program": name, "seconds": median})
-    if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(figures, indent=1) + "\n")
+    rows = []
+    print(f"{'program':26}{'seconds':>10}{'ratio':>8}{'MB':>8}{'of products':>13}")
+    for workload in arguments.workloads:
+        for backend in arguments.backends:
+            print(f"{workload}, {backend}")
+            for row in compare(workload, backend, arguments):
+                share = row.get("share_of_products")
+                print(
+                    f"  {row['program']:24}{row['seconds']:10.3f}{row['ratio']:8.2f}"
+                    f"{row['peak_memory_bytes'] / 1e6:8.0f}{f'{share:13.0%}' if share else ''}",
+                    flush=True,
+                )
+                rows.append(row)
+            if arguments.json:
+                pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
+    if arguments.plot:
+        plot(rows, arguments.plot)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,26 @@ So what else the machine does meets all of them alike, and their ratios hold on 
 import contextlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
 
-def serve(run: Callable[[], float]) -> None:
-    """Be one of the programs: for each line that comes in, run once and write the seconds."""
+def serve(work: Callable[[], object], clock: Callable[[], float]) -> None:
+    """Be one of the programs: for each line that comes in, work once.
+
+    Writes the seconds, by the clock, and the most bytes of memory that the process has had.
+    """
     print("ready", flush=True)
     for _ in sys.stdin:
-        print(run(), flush=True)
+        start = clock()
+        work()
+        seconds = clock() - start
+        # In kilobytes, on Linux.
+        memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(seconds, memory, flush=True)
 
 
 def start(program: object, cores: Sequence[int], backend: str | None = None) -> subprocess.Popen:
@@ -34,8 +43,8 @@ def start(program: object, cores: Sequence[int], backend: str | None = None) -> 
     )
 
 
-def median_seconds(workers: Sequence[subprocess.Popen], repeats: int) -> list[float]:
-    """Return each worker's median seconds of a run; the workers are ended."""
+def medians(workers: Sequence[subprocess.Popen], repeats: int) -> list[tuple[float, int]]:
+    """Return each worker's median seconds of a run and peak memory; the workers are ended."""
     with contextlib.ExitStack() as stack:
         for worker in workers:
             stack.callback(worker.communicate)
@@ -44,10 +53,14 @@ def median_seconds(workers: Sequence[subprocess.Popen], repeats: int) -> list[fl
             while (line := worker.stdout.readline()) != "ready\n":
                 if not line:
                     raise SystemExit(f"{worker.args} failed; see above.")
-        seconds = [[] for _ in workers]
+        measured = [[] for _ in workers]
         for _ in range(repeats):
-            for worker, times in zip(workers, seconds, strict=True):
+            for worker, runs in zip(workers, measured, strict=True):
                 worker.stdin.write("run\n")
                 worker.stdin.flush()
-                times.append(float(worker.stdout.readline()))
-    return [statistics.median(times) for times in seconds]
+                seconds, memory = worker.stdout.readline().split()
+                runs.append((float(seconds), int(memory)))
+    return [
+        (statistics.median(seconds for seconds, _ in runs), max(memory for _, memory in runs))
+        for runs in measured
+    ]

@@ -2,7 +2,10 @@
 
 import argparse
 
+from keras_bert_zoo.cli.inputs import load_model
 from keras_bert_zoo.cli.output import positive_int, print_results, print_table, write_json
+from keras_bert_zoo.cli.predict_verb import check_output, predict
+from keras_bert_zoo.data.sources import Columns, read_examples
 
 # An option's name, its place in the config, and what the parser is told of it.
 _OPTIONS = {
@@ -119,6 +122,12 @@ def add_arguments(parser) -> None:
         metavar="N",
         help="only see whether the first N examples can be learnt; save nothing",
     )
+    add("--predict", metavar="SOURCE", help="predict this too, with what was trained")
+    add(
+        "--predictions",
+        metavar="FILE",
+        help="where to: a .csv, .tsv or .jsonl; OUTPUT_predictions.csv if not given",
+    )
     add(
         "--set",
         action="append",
@@ -138,6 +147,7 @@ def run(arguments) -> None:
         print_results(results, "learnt")
         write_json(results, arguments.json)
         return
+    new = _read_new(arguments, config)
     results = finetune(config)
     runs = results["runs"]
     flat = {name: value for name, value in results.items() if not isinstance(value, list)}
@@ -161,6 +171,23 @@ def run(arguments) -> None:
     write_json(results, arguments.json)
     folder, output = config.folders
     print(f"Saved to {output}; the record is {folder}/record.json")
+    if new is not None:
+        path = arguments.predictions or f"{output}_predictions.csv"
+        model, _ = load_model(str(output), None)
+        predict(model, new, max(config.training.batch_size), path)
+        print(f"The predictions are {path}")
+
+
+def _read_new(arguments, config):
+    """Return what is to be predicted in the end: before any training, lest it be in vain."""
+    if arguments.predict is None:
+        if arguments.predictions:
+            raise ValueError("--predictions says where --predict goes. Give --predict too.")
+        return None
+    check_output("--predictions", arguments.predictions)
+    data = config.data
+    columns = Columns(data.text, data.second, label=None, id=data.id)
+    return read_examples(arguments.predict, "test", config.task, columns)
 
 
 def _given(arguments, grid):

@@ -1,12 +1,14 @@
 """Predict with a fine-tuned preset: classes, numbers, tags, answers or choices."""
 
 import csv
+import io
 import json
 import pathlib
 
 from keras_bert_zoo.cli.inputs import add_input, load_model, read_input
 from keras_bert_zoo.cli.output import positive_int, print_table, write_json
 from keras_bert_zoo.data.sources import Examples
+from keras_bert_zoo.whole_files import write_whole
 
 _SHOWN = 20
 
@@ -39,14 +41,9 @@ def run(arguments) -> None:
     """Read, predict, write."""
     if (arguments.input is None) == (arguments.sentences is None):
         raise ValueError("Give either --input or --sentences.")
-    if arguments.output and pathlib.Path(arguments.output).suffix not in _WRITERS:
-        raise ValueError(
-            f"--output must end in {', '.join(_WRITERS)}. Received: {arguments.output!r}."
-        )
+    check_output("--output", arguments.output)
     if arguments.sentences and arguments.second:
         raise ValueError("--second names a column of --input; --sentences has none.")
-    from keras_bert_zoo.training.finetuning_tasks import TASKS
-
     model, task = load_model(arguments.preset, arguments.task)
     if arguments.sentences:
         if task in ("question_answering", "multiple_choice"):
@@ -58,19 +55,32 @@ def run(arguments) -> None:
         examples = read_input(arguments, task, "test", label=None)
     if arguments.submission and examples.glue is None and task != "question_answering":
         raise ValueError("--submission is for --input glue/NAME or squad:FILE.")
-    answers = TASKS[task].predict(model, examples.x, arguments.batch_size)
+    answers, predictions = predict(model, examples, arguments.batch_size, arguments.output)
+    if arguments.submission:
+        _submit(arguments, model, examples, answers)
+    write_json(predictions, arguments.json)
+
+
+def check_output(option: str, path: str | None) -> None:
+    """Refuse a file of predictions whose name does not say its format."""
+    if path is not None and pathlib.Path(path).suffix not in _WRITERS:
+        raise ValueError(f"{option} must end in {', '.join(_WRITERS)}. Received: {path!r}.")
+
+
+def predict(model, examples: Examples, batch_size: int, path: str | None) -> tuple[list, list]:
+    """Return the answers to examples and their rows; show the first ones, write all to `path`."""
+    from keras_bert_zoo.training.finetuning_tasks import TASKS
+
+    answers = TASKS[examples.task].predict(model, examples.x, batch_size)
     predictions = list(_rows(examples, answers))
     print_table([_flat(row) for row in predictions[:_SHOWN]])
     if len(predictions) > _SHOWN:
         print(f"... and {len(predictions) - _SHOWN:,} more")
-    if arguments.output:
-        path = pathlib.Path(arguments.output)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            _WRITERS[path.suffix](file, predictions)
-    if arguments.submission:
-        _submit(arguments, model, examples, answers)
-    write_json(predictions, arguments.json)
+    if path:
+        text = io.StringIO(newline="")
+        _WRITERS[pathlib.Path(path).suffix](text, predictions)
+        write_whole(path, text.getvalue().encode())
+    return answers, predictions
 
 
 def _rows(examples, answers):

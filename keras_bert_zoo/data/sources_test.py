@@ -61,6 +61,16 @@ def test_a_data_set_is_read_by_the_split_of_its_name_or_its_place(tmp_path):
     assert has_own_splits(source) and not has_own_splits("glue/sst2:dev")
 
 
+def test_a_language_of_xnli_has_its_classes_and_splits(tmp_path):
+    write(tmp_path / "dev-de.tsv", "Es regnet.\tEs ist nass.\tentailment\n")
+    examples = read_examples(f"xnli/de={tmp_path}", "dev")
+    assert examples.task == "classification" and examples.labels == ["entailment"]
+    assert examples.x == (["Es regnet."], ["Es ist nass."])
+    assert examples.classes == ("entailment", "neutral", "contradiction")
+    assert examples.files == (str(tmp_path / "dev-de.tsv"),)
+    assert read_examples(f"xnli/de:dev={tmp_path}").x == examples.x
+
+
 def test_a_file_in_a_folder_of_a_data_sets_name_is_a_table(tmp_path, monkeypatch):
     write(tmp_path / "glue" / "mine.csv", "text,label\na,b\n")
     monkeypatch.chdir(tmp_path)
@@ -91,6 +101,9 @@ def test_words_and_choices_are_one_string_where_texts_are_compared(tmp_path):
     examples = read_examples(f"swag:{path}")
     assert (examples.task, examples.labels) == ("multiple_choice", [1])
     assert examples.texts == [["Rain."], ["He sings He runs"]]
+    path = write(tmp_path / "codah.tsv", "p\tIt is\tlate.\tblue.\t0\n")
+    examples = read_examples(f"codah:{path}")
+    assert (examples.x, examples.labels) == ((["It is"], [["late.", "blue."]]), [0])
 
 
 def test_a_source_of_another_task_is_refused(tmp_path):

@@ -158,7 +158,9 @@ class TextModel:
     ):
         """Score as `keras.Model.evaluate` does; `x` may be texts."""
         if not kwargs.get("_use_cached_eval_dataset"):
-            x, y, sample_weight, batch_size, _ = self._batches(x, y, sample_weight, batch_size)
+            x, y, sample_weight, batch_size, _ = self._batches(
+                x, y, sample_weight, batch_size, order=self._order_by_length(x)
+            )
             x = distribution.batches(x)
         with self._weights_kept():
             return super().evaluate(
@@ -171,11 +173,19 @@ class TextModel:
             )
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
-        """Predict as `keras.Model.predict` does; `x` may be texts."""
-        x, _, _, batch_size, _ = self._batches(x, None, None, batch_size)
+        """Predict as `keras.Model.predict` does; `x` may be texts.
+
+        Texts are batched with those of like length, and the outputs stand in the texts' order.
+        """
+        order = self._order_by_length(x)
+        x, _, _, batch_size, _ = self._batches(x, None, None, batch_size, order=order)
         with self._weights_kept(), distribution.predicting(x) as (x, real_rows):
             outputs = super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
-        return real_rows(outputs)
+        outputs = real_rows(outputs)
+        if order is None:
+            return outputs
+        places = np.argsort(order)
+        return keras.tree.map_structure(lambda rows: rows[places], outputs)
 
     def train_on_batch(self, x, *args, **kwargs):
         """Train on one batch of ids, checked."""
@@ -219,6 +229,15 @@ class TextModel:
             spec = x.element_spec
             return isinstance(spec[0] if isinstance(spec, tuple) else spec, dict)
         return hasattr(x, "__next__") or is_data_loader(x)
+
+    def _order_by_length(self, x):
+        """Return the order of texts in memory that pads least, or None where it has to stay."""
+        if self._is_model_input(x) or hasattr(x, "element_spec") or self.preprocessor is None:
+            return None
+        # Outputs as long as their batch's rows can only be joined if all rows are alike.
+        if any(None in output.shape[1:] for output in keras.tree.flatten(self.output)):
+            return None
+        return text_dataset.longest_first(text_columns(x))
 
     def _batches(self, x, y, sample_weight, batch_size, callbacks=None, **order):
         """Return what Keras is to iterate over, and an epoch's steps where that must be said."""
@@ -288,7 +307,9 @@ class TextModel:
         if not isinstance(data, tuple):
             return distribution.batches(self._batches(data, None, None, batch_size)[0])
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        x, y, sample_weight, *_ = self._batches(x, y, sample_weight, batch_size)
+        x, y, sample_weight, *_ = self._batches(
+            x, y, sample_weight, batch_size, order=self._order_by_length(x)
+        )
         x = distribution.batches(x)
         return x if y is None else keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
