@@ -33,6 +33,7 @@ batch_size = 8
 held_out = 0.34
 [progress]
 every = 5
+smoke_check = false
 """
 
 WORDS = ["sun", "rain", "wind", "snow", "ice", "fog", "dew", "hail", "mist", "storm"]

@@ -26,6 +26,7 @@ settings = [
     "data.vocabulary_size=60",
     "optimizer.warmup_steps=1",
     "evaluation.held_out=0.34",
+    "progress.smoke_check=false",
 ]
 
 [finetuning]
