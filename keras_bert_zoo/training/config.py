@@ -56,6 +56,8 @@ class Data:
     cased: bool = False
     # How often the documents are gone through for pairs, with others each time.
     duplicates: int = 10
+    # The share of these passes that make shorter pairs.
+    short_share: float = 0.1
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def _texts(config):
             length,
             objective="next_sentence" if is_pair else "single",
             duplicates=duplicates,
+            short_share=data.short_share,
             seed=seed,
         )
         first, second, labels = map(list, zip(*rows, strict=True))

@@ -111,6 +111,18 @@ def test_all_batches_have_one_shape(folder, name, packed):
     assert "example_starts" not in inputs and labels["next_sentence"] == (7,)
 
 
+def test_a_share_of_the_passes_over_texts_makes_shorter_pairs(folder):
+    def mean_length(short_share):
+        settings = config(folder, None, {"next_sentence": True})
+        data = dataclasses.replace(settings.data, duplicates=5, short_share=short_share)
+        data = open_source(dataclasses.replace(settings, data=data)).phase(0)
+        masks = [batch[0]["padding_mask"].numpy() for batch, _ in data.batches_after(0, 20)]
+        return np.concatenate(masks).sum(axis=1).mean()
+
+    # Targets from 2 pieces to all but the marks are drawn evenly.
+    assert mean_length(1.0) < mean_length(0.0) - 4
+
+
 def test_packed_rows_hold_the_examples_that_are_trained_on_alone(folder):
     def examples(packed):
         """Pieces, segments, masks and labels of an epoch's examples, by id; places in rows."""
