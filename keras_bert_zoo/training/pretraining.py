@@ -37,7 +37,8 @@ _MAY_CHANGE = ("run", "checkpoints", "devices", "progress")
 _SMOKE_ROWS = 8
 # When rows count as learnt, in nats, and how many steps there are for it.
 _OVERFIT_LOSS, _OVERFIT_STEPS = 0.1, 1000
-_WITHOUT_DECAY = 2**31
+# Steps of a schedule whose rate stays the same to all digits; an int32.
+_WITHOUT_DECAY = 10**9
 
 
 def pretrain(config: Config, say: Callable[[str], None] = print) -> dict[str, Any]:
