@@ -15,8 +15,12 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     """Skip, and say why."""
+    import keras
+
     for item in items:
-        if "slow" in item.keywords and not config.getoption("--slow"):
+        slow = item.get_closest_marker("slow")
+        is_slow = slow and (not slow.args or keras.backend.backend() in slow.args)
+        if is_slow and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
         if "backend_free" in item.keywords and config.getoption("--backend-tests-only"):
             item.add_marker(pytest.mark.skip(reason="no backend is part of it: run once already"))

@@ -36,6 +36,8 @@ def test_published_ids_and_embedding(embedder):
     np.testing.assert_allclose(embedder.encode([text])[0, :6], first, atol=1e-6)
 
 
+# JAX compiles each operation by itself here.
+@pytest.mark.slow("jax")
 def test_every_layers_states_equal_transformers(embedder):
     torch = pytest.importorskip("torch", reason="transformers runs on PyTorch only")
     from transformers import BertModel
