@@ -10,8 +10,7 @@ to this package's on the same backend, and each process's peak memory. `forward`
 `masked_lm_step` are one batch of fixed shape (`benchmark_shapes.py`), and the bare matrix products
 of its shapes are timed too, so that the share of the machine's speed is known: what would be the
 time at the products' speed, divided by the program's. `predict`, `fit`, `embed` and `load` are real
-texts and weights (`benchmark_texts.py`), `tokenize` and the like the preprocessing alone
-(`benchmark_preprocessing.py`). Needs `pip install keras-hub transformers`.
+texts and weights (`benchmark_texts.py`). Needs `pip install keras-hub transformers`.
 """
 
 import argparse
@@ -22,7 +21,6 @@ import pathlib
 import sys
 import time
 
-import benchmark_preprocessing as preprocessing
 import benchmark_shapes as shapes
 import benchmark_texts as texts
 import taking_turns
@@ -79,16 +77,6 @@ WORKLOADS = {
         "zoo": texts.zoo_embed,
         "transformers": texts.transformers_embed,
         "transformers, sorted": functools.partial(texts.transformers_embed, is_sorted=True),
-    },
-    "tokenize": {"zoo": preprocessing.zoo_ids, "tokenizers": preprocessing.rust_ids},
-    "tokenize_mixed": {
-        "zoo": functools.partial(preprocessing.zoo_ids, texts=preprocessing.mixed),
-        "tokenizers": functools.partial(preprocessing.rust_ids, texts=preprocessing.mixed),
-    },
-    "masked_lm_examples": {
-        "zoo": preprocessing.zoo_examples,
-        "zoo, 128": functools.partial(preprocessing.zoo_examples, buckets=[]),
-        "keras_hub, 128": preprocessing.keras_hub_examples,
     },
     "load": {"zoo": texts.zoo_load, "transformers": texts.transformers_load},
     "import": {

@@ -21,7 +21,7 @@ PHRASES = 872
 
 def sst2(data, split):
     """Return SST-2's sentences and labels."""
-    from keras_bert_zoo.data import read_glue
+    from keras_bert_zoo.data.glue import read_glue
 
     table = read_glue("SST-2", split, pathlib.Path(data) / "glue")
     labels = [int(label == "positive") for label in table["label"]]
@@ -30,7 +30,7 @@ def sst2(data, split):
 
 def passages(data):
     """Return XQuAD's passages, each once."""
-    from keras_bert_zoo.data import read_squad
+    from keras_bert_zoo.data.squad import read_squad
 
     table = read_squad(str(pathlib.Path(data) / "squad" / "xquad.en.json"))
     return list(dict.fromkeys(table["context"]))
