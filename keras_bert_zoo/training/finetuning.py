@@ -43,7 +43,7 @@ from keras_bert_zoo.training.finetuning_tasks import (
 )
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
 from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
-from keras_bert_zoo.training.smoke_check import describe, smoke_check
+from keras_bert_zoo.training.smoke_check import SMOKE_ROWS, describe, smoke_check
 from keras_bert_zoo.training.transfer import (
     GradualUnfreezing,
     layer_learning_rates,
@@ -64,7 +64,6 @@ PAPER_GRID = {
 _LEARNING_RATES = {"all": 5e-5, "top": 5e-5, "lora": 5e-4, "head": 1e-3, "features": 1e-3}
 
 _OVERFIT_EPOCHS = 100
-_SMOKE_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -527,10 +526,10 @@ def check(config: Config, train: Examples, record: dict, say: Callable) -> None:
         f"Fine-tuning {counts.trainable:,} of {counts.total:,} parameters on "
         f"{keras.backend.backend()}: {len(train):,} examples."
     )
-    few = train.rows(range(min(_SMOKE_ROWS, len(train))))
+    few = train.rows(range(min(SMOKE_ROWS, len(train))))
     y = TASKS[train.task].targets(few.labels, model)
     y = model.label_ids(y) if hasattr(model, "label_ids") else y
-    batch = next(iter(model.preprocessor.dataset(few.x, y, batch_size=_SMOKE_ROWS)))
+    batch = next(iter(model.preprocessor.dataset(few.x, y, batch_size=SMOKE_ROWS)))
     seen = record["smoke_check"] = smoke_check(model, batch)
     say(describe(seen))
 

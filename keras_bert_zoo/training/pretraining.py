@@ -29,12 +29,11 @@ from keras_bert_zoo.training.flops import step_flops
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw, lamb
 from keras_bert_zoo.training.phase_data import Source, open_source, sha256
 from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
-from keras_bert_zoo.training.smoke_check import describe, smoke_check
+from keras_bert_zoo.training.smoke_check import SMOKE_ROWS, describe, smoke_check
 
 # What a run may be gone on with in another way. On other devices it is the same run, but no
 # longer bit for bit.
 _MAY_CHANGE = ("run", "checkpoints", "devices", "progress")
-_SMOKE_ROWS = 8
 # When rows count as learnt, in nats, and how many steps there are for it.
 _OVERFIT_LOSS, _OVERFIT_STEPS = 0.1, 1000
 # Steps of a schedule whose rate stays the same to all digits; an int32.
@@ -98,6 +97,10 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
 
     Raises:
         ValueError: there are fewer examples, or after 1,000 steps a loss is still above 0.1 nats.
+
+    Example:
+        >>> overfit(read_config("laptop.toml"), 8)["rows"]  # doctest: +SKIP
+        8
     """
     phase = dataclasses.replace(config.phases[0], steps=_WITHOUT_DECAY, batch_size=count)
     settings = {"warmup_steps": 0, "accumulation": 1, "weight_decay": 0.0}
@@ -291,7 +294,7 @@ class _Run(keras.callbacks.Callback):
     def smoke_check(self) -> None:
         """Look at the first rows, and at what a model like the run's learns of them."""
         [(batch, _)] = self.data.batches_after(0, 1)
-        few = keras.tree.map_structure(lambda values: values[:_SMOKE_ROWS], batch)
+        few = keras.tree.map_structure(lambda values: values[:SMOKE_ROWS], batch)
         seen = smoke_check(make_model(self.config, self.source), few)
         self.record["smoke_check"] = seen
         self.say(describe(seen))

@@ -7,6 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+# Enough for a look.
+SMOKE_ROWS = 8
+
 
 def smoke_check(model: keras.Model, batch: tuple) -> dict[str, Any]:
     """Check one batch, its loss, and that just those parameters move that are meant to.
