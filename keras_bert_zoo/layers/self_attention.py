@@ -7,6 +7,9 @@ from keras_bert_zoo.layers.common import check_heads, check_rate, initializer
 from keras_bert_zoo.layers.dense import BertDense
 from keras_bert_zoo.layers.dropout import BertDropout
 
+if keras.backend.backend() == "jax":
+    import jax
+
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class BertSelfAttention(keras.layers.Layer):
@@ -24,7 +27,7 @@ class BertSelfAttention(keras.layers.Layer):
     query, key and value columns lie together, so that splitting the columns over
     devices splits the heads.
 
-    The backend's fused kernel does the work unless attention dropout is in force.
+    The backend's fused kernel does the work, if it has one, unless attention dropout is in force.
 
     Example:
         >>> layer = BertSelfAttention(hidden_dim=8, num_heads=2)
@@ -65,7 +68,7 @@ class BertSelfAttention(keras.layers.Layer):
     def call(self, x, attention_mask, positions=None, training=None):
         """Mix the positions of `x` (batch, length, hidden_dim)."""
         drop = training and self.attention_dropout > 0
-        fused = not drop and _fused_kernel_takes(self.compute_dtype)
+        fused = not drop and _has_fused_kernel()
         query, key, value = self._project(x, heads_first=not fused)
         mask = _head_mask(attention_mask)
         if positions is not None:
@@ -74,9 +77,8 @@ class BertSelfAttention(keras.layers.Layer):
         # Each query that is left has its own row of a mask by now.
         causal = self.causal and positions is None
         if not fused:
-            probabilities = self._probabilities(query, key, mask, causal)
-            probabilities = self.dropout(probabilities, training=drop)
-            context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))
+            context = self._context(self._scores(query, key, mask, causal), value, drop)
+            context = ops.transpose(context, (0, 2, 1, 3))
         else:
             context = ops.dot_product_attention(
                 query,
@@ -91,7 +93,8 @@ class BertSelfAttention(keras.layers.Layer):
     def attention_scores(self, x, attention_mask):
         """Return the attention probabilities, (batch, num_heads, length, length) floats."""
         query, key, _ = self._project(ops.cast(x, self.compute_dtype), heads_first=True)
-        return self._probabilities(query, key, _head_mask(attention_mask), self.causal)
+        scores = self._scores(query, key, _head_mask(attention_mask), self.causal)
+        return ops.cast(ops.softmax(scores), self.compute_dtype)
 
     def _project(self, x, heads_first):
         """Return three of (batch, length, num_heads, head_dim), or with the heads before it."""
@@ -111,17 +114,30 @@ class BertSelfAttention(keras.layers.Layer):
             mask = ops.logical_and(mask, before)
         return mask
 
-    def _probabilities(self, query, key, mask, causal):
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        # In float32, because a float16 softmax over hundreds of keys loses the small weights.
-        scores = ops.cast(scores, "float32") * self.head_dim**-0.5
+    def _scores(self, query, key, mask, causal):
+        """Return (batch, num_heads, queries, keys), far below all others where a key is hidden."""
+        scores = ops.matmul(query * self.head_dim**-0.5, ops.transpose(key, (0, 1, 3, 2)))
         if causal:
             positions = ops.arange(ops.shape(scores)[-1])
             mask = ops.logical_and(mask, positions[:, None] >= positions[None, :])
-        # No score changes the sum with a number so large, yet it is finite: a row of padding
-        # only gives an even softmax and not NaN.
-        scores = scores + ops.where(mask, 0.0, -1e30)
-        return ops.cast(ops.softmax(scores), self.compute_dtype)
+        # In float32, because a float16 softmax over hundreds of keys loses the small weights. No
+        # score changes the sum with a number so large, yet it is finite: a row of padding only
+        # gives an even softmax and not NaN.
+        return ops.cast(scores, "float32") + ops.where(mask, 0.0, -1e30)
+
+    def _context(self, scores, value, drop):
+        """Return the values' mean by the softmax of the scores, the heads before the queries."""
+        # XLA is quicker where the few sums divide the result, and not each of the many weights.
+        # The result before that could be more than float16 has numbers for.
+        late = keras.backend.backend() == "jax" and self.compute_dtype != "float16"
+        if late:
+            weights = ops.exp(scores - ops.stop_gradient(ops.max(scores, -1, keepdims=True)))
+            total = ops.cast(ops.sum(weights, -1, keepdims=True), self.compute_dtype)
+        else:
+            weights = ops.softmax(scores)
+        weights = self.dropout(ops.cast(weights, self.compute_dtype), training=drop)
+        context = ops.matmul(weights, value)
+        return context / total if late else context
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None, positions_shape=None):
         """Return the shape of `x`, or of its rows at the positions."""
@@ -138,9 +154,11 @@ class BertSelfAttention(keras.layers.Layer):
         }
 
 
-def _fused_kernel_takes(dtype):
-    # JAX asks for a float32 sum of float16 products, which its CPU compiler does not have.
-    return not (dtype == "float16" and keras.backend.backend() == "jax")
+def _has_fused_kernel():
+    # What Keras calls instead on TensorFlow, and JAX on a processor, is a slower composition.
+    if keras.backend.backend() == "jax":
+        return jax.default_backend() != "cpu"
+    return keras.backend.backend() == "torch"
 
 
 def _at(positions, query, axis):

@@ -17,6 +17,7 @@ from keras_bert_zoo.models import (
     BertPretrainer,
     BertTextClassifier,
     BertTextEmbedder,
+    text_model,
 )
 from keras_bert_zoo.preprocessing import (
     BertMaskedLMPreprocessor,
@@ -526,6 +527,25 @@ def test_predictions_keep_their_order_whatever_the_batch():
     for batch_size in (1, 3, 64):
         predicted = classifier.predict(TEXTS, batch_size=batch_size, verbose=0)
         np.testing.assert_allclose(predicted, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["classifier", "embedder"])
+def test_texts_of_like_length_are_predicted_together(task, monkeypatch):
+    buckets, lengths, batches = list(range(3, 9)), [], text_model.text_dataset.batches
+    model = text_classifier(buckets=buckets)
+    if task == "embedder":
+        preprocessor = BertTextEmbedderPreprocessor(tokenizer(), 16, buckets)
+        model = BertTextEmbedder(model.backbone, preprocessor)
+
+    def noted(*arguments, **options):
+        dataset = batches(*arguments, **options)
+        lengths.extend(batch[0]["token_ids"].shape[1] for batch in dataset)
+        return dataset
+
+    monkeypatch.setattr(text_model.text_dataset, "batches", noted)
+    model.predict(TEXTS, batch_size=2, verbose=0)
+    # The pieces of two texts each, and the two marks: 6 and 4, 2 and 2, 2 and 2, 1 and 1.
+    assert lengths == [8, 4, 4, 3]
 
 
 def test_blank_texts_are_predicted():

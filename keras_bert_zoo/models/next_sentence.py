@@ -22,6 +22,7 @@ class BertNextSentence(BertTask, keras.Model):
         (1, 2)
     """
 
+    one_output_a_row = True
     heads = ("next_sentence_head",)
     num_labels = 2
 

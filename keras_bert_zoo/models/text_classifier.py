@@ -35,6 +35,7 @@ class BertTextClassifier(BertTask, keras.Model):
         (1, 3)
     """
 
+    one_output_a_row = True
     heads = ("classifier_head",)
 
     def __init__(

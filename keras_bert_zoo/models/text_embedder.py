@@ -42,6 +42,7 @@ class BertTextEmbedder(BertTask, keras.Model):
     """
 
     uses_pooler = False
+    one_output_a_row = True
 
     def __init__(
         self,

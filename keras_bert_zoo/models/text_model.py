@@ -158,8 +158,9 @@ class TextModel:
     ):
         """Score as `keras.Model.evaluate` does; `x` may be texts."""
         if not kwargs.get("_use_cached_eval_dataset"):
+            x, order = self._longest_first(x)
             x, y, sample_weight, batch_size, _ = self._batches(
-                x, y, sample_weight, batch_size, order=self._order_by_length(x)
+                x, y, sample_weight, batch_size, order=order
             )
             x = distribution.batches(x)
         with self._weights_kept():
@@ -177,7 +178,7 @@ class TextModel:
 
         Texts are batched with those of like length, and the outputs stand in the texts' order.
         """
-        order = self._order_by_length(x)
+        x, order = self._longest_first(x)
         x, _, _, batch_size, _ = self._batches(x, None, None, batch_size, order=order)
         with self._weights_kept(), distribution.predicting(x) as (x, real_rows):
             outputs = super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
@@ -230,14 +231,21 @@ class TextModel:
             return isinstance(spec[0] if isinstance(spec, tuple) else spec, dict)
         return hasattr(x, "__next__") or is_data_loader(x)
 
-    def _order_by_length(self, x):
-        """Return the order of texts in memory that pads least, or None where it has to stay."""
-        if self._is_model_input(x) or hasattr(x, "element_spec") or self.preprocessor is None:
-            return None
-        # Outputs as long as their batch's rows can only be joined if all rows are alike.
-        if any(None in output.shape[1:] for output in keras.tree.flatten(self.output)):
-            return None
-        return text_dataset.longest_first(text_columns(x))
+    def _longest_first(self, x):
+        """Return texts in memory as columns of pieces, and the order in which they pad least.
+
+        Or return `x` as it is and None: outputs as long as their batch's rows can only be joined
+        where all rows are alike.
+        """
+        is_other = self._is_model_input(x) or hasattr(x, "element_spec")
+        if is_other or self.preprocessor is None or not self.one_output_a_row:
+            return x, None
+        columns = text_columns(x)
+        if not columns[0].shape[0]:
+            return x, None
+        tokenizer = self.preprocessor.tokenizer
+        columns = tuple(text_dataset.to_pieces(tokenizer, column) for column in columns)
+        return columns, text_dataset.longest_first(columns)
 
     def _batches(self, x, y, sample_weight, batch_size, callbacks=None, **order):
         """Return what Keras is to iterate over, and an epoch's steps where that must be said."""
@@ -307,9 +315,8 @@ class TextModel:
         if not isinstance(data, tuple):
             return distribution.batches(self._batches(data, None, None, batch_size)[0])
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        x, y, sample_weight, *_ = self._batches(
-            x, y, sample_weight, batch_size, order=self._order_by_length(x)
-        )
+        x, order = self._longest_first(x)
+        x, y, sample_weight, *_ = self._batches(x, y, sample_weight, batch_size, order=order)
         x = distribution.batches(x)
         return x if y is None else keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
@@ -591,14 +598,15 @@ class TextModel:
 class BertTask(TextModel):
     """Mixin for a task: `self.backbone`, heads, and defaults that are right for fine-tuning.
 
-    A task sets `heads`, names of its attributes that are heads, `uses_pooler`, and
-    `num_labels` where its labels are numbers of classes, and defines `defaults()`, the loss
-    and metrics `compile` takes where `"auto"` is asked for.
-    It is compiled from the start.
+    A task sets `heads`, names of its attributes that are heads, `uses_pooler`,
+    `one_output_a_row` if its outputs have no axis as long as a row, and `num_labels` where its
+    labels are numbers of classes, and defines `defaults()`, the loss and metrics `compile` takes
+    where `"auto"` is asked for. It is compiled from the start.
     """
 
     heads: tuple[str, ...] = ()
     uses_pooler = True
+    one_output_a_row = False
     num_labels: int | None = None
 
     # A pooler that the task does not use has no gradient. It is no variable to be trained:

@@ -90,3 +90,7 @@ def test_a_data_sets_masks_do_not_depend_on_its_batches():
     assert [first, second] == list(rows(4)) == list(rows(11))
     in_memory = batches(make_preprocessor(), text_columns(TEXTS), batch_size=5)
     assert first == [r for inputs, *_ in in_memory for r in inputs["token_ids"].numpy().tolist()]
+
+
+def test_the_end_of_an_iteration_waits_for_no_tuner():
+    assert make_batches().options().autotune.enabled is False

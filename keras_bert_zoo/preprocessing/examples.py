@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from keras_bert_zoo.preprocessing.dataset import untuned
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 from keras_bert_zoo.preprocessing.packing import smallest_bucket
 from keras_bert_zoo.preprocessing.tokenizer import BertTokenizer
@@ -95,7 +96,8 @@ def record_batches(
 
     dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(one_epoch)
     steps = steps_per_epoch * (epochs - initial_epoch) - initial_step
-    return dataset.apply(tf.data.experimental.assert_cardinality(steps)).prefetch(tf.data.AUTOTUNE)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
+    return untuned(dataset.prefetch(tf.data.AUTOTUNE))
 
 
 def parse_records(records, names: Sequence[str]) -> dict:
