@@ -2,7 +2,13 @@
 
 import sys
 
+import keras
+
 from keras_bert_zoo.cli import main
+from keras_bert_zoo.freed_memory import keep_freed_memory
 
 if __name__ == "__main__":
+    # TensorFlow's allocator keeps it anyway, and its threads would wait for the one arena.
+    if keras.backend.backend() != "tensorflow":
+        keep_freed_memory()
     sys.exit(main())
