@@ -70,6 +70,7 @@ WORKLOADS = {
     },
     "fit": {
         "zoo": texts.zoo_fit,
+        "zoo, packed": functools.partial(texts.zoo_fit, packed=True),
         "keras_hub, 128": texts.keras_hub_fit,
         "transformers": texts.transformers_fit,
     },

@@ -55,8 +55,8 @@ def zoo_predict(data):
     return lambda: classifier.predict(texts, batch_size=BATCH_SIZE, verbose=0)
 
 
-def zoo_fit(data):
-    """Train an epoch on SST-2's phrases."""
+def zoo_fit(data, packed=False):
+    """Train an epoch on SST-2's phrases; `packed` lays several to a row."""
     import keras_bert_zoo as zoo
 
     texts, labels = sst2(data, "train")
@@ -64,7 +64,7 @@ def zoo_fit(data):
     # A plain number would be the peak of a schedule of each `fit`, compiled anew each time.
     rate = zoo.training.WarmupLinearDecay(RATE, total_steps=10**6)
     classifier.compile(optimizer=zoo.training.adamw(rate, weight_decay=DECAY, clipnorm=NORM))
-    return lambda: classifier.fit(texts, labels, batch_size=BATCH_SIZE, verbose=0)
+    return lambda: classifier.fit(texts, labels, batch_size=BATCH_SIZE, packed=packed, verbose=0)
 
 
 def zoo_embed(data):

@@ -87,6 +87,13 @@ _OPTIONS = {
         ("training", "class_weights"),
         {"help": "none if not given, or balanced"},
     ),
+    "--packed": (
+        ("training", "packed"),
+        {
+            "action": "store_true",
+            "help": "several texts to a row: the same steps, less padding",
+        },
+    ),
 }
 
 

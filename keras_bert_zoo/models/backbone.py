@@ -291,9 +291,10 @@ class BertBackbone(TextModel, keras.Model):
 
     def _tell_torch(self):
         # PyTorch's module of the encoder does not see what is made inside its layers later, and
-        # would not set the gradients of it back.
+        # would not set the gradients of it back. This is Keras's, and waits while there are no
+        # values yet.
         if keras.backend.backend() == "torch":
-            self._track_variables()
+            self._post_build()
 
     # === What is inside ===
 

@@ -17,6 +17,7 @@ from keras_bert_zoo.models import (
     BertPretrainer,
     BertTextClassifier,
     BertTextEmbedder,
+    BertTokenClassifier,
     text_model,
 )
 from keras_bert_zoo.preprocessing import (
@@ -24,6 +25,7 @@ from keras_bert_zoo.preprocessing import (
     BertPretrainerPreprocessor,
     BertTextClassifierPreprocessor,
     BertTextEmbedderPreprocessor,
+    BertTokenClassifierPreprocessor,
     BertTokenizer,
 )
 from keras_bert_zoo.training import WarmupLinearDecay, adamw
@@ -573,6 +575,56 @@ def test_pretraining_takes_pairs_of_texts():
 
 
 # === Training ===
+
+
+def packing_task(name):
+    """Return a task without dropout, and texts and labels for it."""
+    backbone = small_backbone(num_layers=1, dropout=0.0, attention_dropout=0.0)
+    if name == "classifier":
+        preprocessor = BertTextClassifierPreprocessor(tokenizer(), 16)
+        return BertTextClassifier(backbone, 2, preprocessor), TEXTS, LABELS
+    if name == "tagger":
+        preprocessor = BertTokenClassifierPreprocessor(tokenizer(), 16)
+        labels = [[ord(word) % 3 for word in text.split()] for text in TEXTS]
+        return BertTokenClassifier(backbone, 3, preprocessor), TEXTS, labels
+    preprocessor = BertMaskedLMPreprocessor(tokenizer(), 16)
+    return BertMaskedLM(backbone, preprocessor), TEXTS, None
+
+
+@pytest.mark.parametrize("name", ["classifier", "tagger", "masked_lm"])
+def test_packed_batches_make_the_same_steps(name, monkeypatch):
+    model, x, y = packing_task(name)
+    first_weights, found, rows, pack = randomised(model).get_weights(), [], [], text_model.pack_rows
+
+    def noted(*arguments, **options):
+        dataset = pack(*arguments, **options)
+        rows.extend(batch[0]["token_ids"].shape[0] for batch in dataset)
+        return dataset
+
+    monkeypatch.setattr(text_model, "pack_rows", noted)
+    for packed in (False, True):
+        model.set_weights(first_weights)
+        model.compile(optimizer=keras.optimizers.SGD(0.1))
+        history = model.fit(x, y, batch_size=4, epochs=2, packed=packed, verbose=0).history
+        found.append(([*history["loss"], *history["accuracy"]], model.get_weights()))
+    np.testing.assert_allclose(*[scores for scores, _ in found], rtol=1e-5)
+    for one, other in zip(*[weights for _, weights in found], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    # Two epochs of two batches of four texts.
+    assert len(rows) == 4
+    assert max(rows) < 4
+
+
+@pytest.mark.parametrize(
+    ("x", "arguments", "message"),
+    [
+        (inputs(8), {}, "ids, which `preprocessing.pack_rows`"),
+        (TEXTS, {"class_weight": {0: 1.0, 1: 2.0}}, "`class_weight`; `sample_weight`"),
+    ],
+)
+def test_what_can_not_be_packed_is_refused(constant_classifier, x, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        constant_classifier.fit(x, LABELS, packed=True, verbose=0, **arguments)
 
 
 def test_the_default_optimizer_is_the_fine_tuning_one():

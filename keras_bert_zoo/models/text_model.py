@@ -12,6 +12,7 @@ from keras_bert_zoo.layers.common import check_positive_int
 from keras_bert_zoo.models import export, preset_folder
 from keras_bert_zoo.models.inputs import InputRules, is_data_loader
 from keras_bert_zoo.preprocessing import dataset as text_dataset
+from keras_bert_zoo.preprocessing.row_transforms import pack_rows
 from keras_bert_zoo.preprocessing.texts import text_columns
 from keras_bert_zoo.training import distribution
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
@@ -101,12 +102,18 @@ class TextModel:
         *,
         validation_batch_size=None,
         seed=0,
+        packed=False,
         **kwargs,
     ):
         """Train as `keras.Model.fit` does; `x` may be texts.
 
         `seed` sets the order of texts, a new one each epoch. A `WarmupLinearDecay` without
         a length of its own is laid over this fit's steps.
+
+        With `packed=True` a batch of texts is laid into as few rows of the preprocessor's
+        `sequence_length` as hold it, several texts to a row, each by itself under attention: the
+        same steps with less padding, where texts are much shorter than that. A loss of one's own
+        needs the reduction `"mean_with_sample_weight"` then.
         """
         if validation_split:
             if self._is_model_input(x) or validation_data is not None:
@@ -119,6 +126,8 @@ class TextModel:
             validation_data = self._validation_batches(
                 validation_data, validation_batch_size or batch_size
             )
+        if packed:
+            self._check_packing(x, class_weight)
         callbacks = keras.tree.flatten(callbacks) if callbacks else []
         x, y, sample_weight, batch_size, steps = self._batches(
             x,
@@ -131,6 +140,9 @@ class TextModel:
             epochs=epochs,
             initial_epoch=initial_epoch,
         )
+        if packed:
+            x = x.map(keras.utils.pack_x_y_sample_weight)
+            x = pack_rows(x, self.preprocessor.sequence_length, batch_size=None, window=None)
         # Only arrays are Keras's to shuffle.
         shuffle = shuffle and isinstance(x, dict)
         steps_per_epoch = steps_per_epoch or steps
@@ -289,6 +301,18 @@ class TextModel:
             self.preprocessor, columns, y, sample_weight, batch_size=batch_size, **order
         )
         return batches, None, None, None, -(-size // batch_size)
+
+    def _check_packing(self, x, class_weight):
+        """Refuse to pack what can't be."""
+        reasons = {
+            f"for {type(self).__name__}": "example_starts" not in self.input,
+            "for ids, which `preprocessing.pack_rows` packs": self._is_model_input(x),
+            "with `class_weight`; `sample_weight` can say the same": class_weight is not None,
+            "under `distribute`": distribution.distribution() is not None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise ValueError(f"There is no `packed=True` {reason}.")
 
     def _global_batches(self, x, y, sample_weight, batch_size, order):
         """Return ids as a dataset of batches, which many devices can share."""

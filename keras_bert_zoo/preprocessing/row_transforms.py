@@ -89,7 +89,7 @@ def bucket_batches(
 def pack_rows(
     dataset,
     sequence_length: int,
-    batch_size: int = 32,
+    batch_size: int | None = 32,
     max_examples: int | None = None,
     window: int | None = 1024,
     *,
@@ -111,7 +111,7 @@ def pack_rows(
     Args:
         dataset: as `bucket_batches` takes it, of rows of one example.
         sequence_length: positions of a row, an integer.
-        batch_size: rows of a batch; the last may be smaller.
+        batch_size: rows of a batch; the last may be smaller. None for all rows of a window.
         max_examples: most examples of a row; None for a quarter of `sequence_length`.
         window: examples that are looked at together; None for those of each batch of `dataset`.
         max_predictions: most `mask_positions` of a row, and then their width in every batch.
@@ -162,10 +162,9 @@ def pack_rows(
     """
     if max_examples is None:
         max_examples = default_max_examples(sequence_length)
-    limits = {"window": window, "max_predictions": max_predictions}
+    limits = {"batch_size": batch_size, "window": window, "max_predictions": max_predictions}
     check_positive_int(
         sequence_length=sequence_length,
-        batch_size=batch_size,
         max_examples=max_examples,
         **{name: limit for name, limit in limits.items() if limit is not None},
     )
@@ -212,7 +211,9 @@ def pack_rows(
     examples = _ragged_batches(dataset, kinds, sequence_length)
     if window is not None:
         examples = examples.rebatch(window)
-    rows = examples.enumerate().map(pack, num_parallel_calls=tf.data.AUTOTUNE).rebatch(batch_size)
+    rows = examples.enumerate().map(pack, num_parallel_calls=tf.data.AUTOTUNE)
+    if batch_size is not None:
+        rows = rows.rebatch(batch_size)
     return _finished(rows.map(pad, num_parallel_calls=tf.data.AUTOTUNE), dataset, count)
 
 

@@ -94,6 +94,7 @@ def test_the_learning_rate_suits_what_is_trained(tmp_path, what, rate):
         ({"training": {"warmups": 1}}, "no key `training.warmups`"),
         ({"training": {"early_stopping": 0}}, "at least 1"),
         ({"training": {"what": "head", "gradual_unfreezing": True}}, "goes with"),
+        ({"training": {"what": "features", "packed": True}}, "training.packed"),
         ({"data": {"train": "a.csv", "dev_share": 1.0}}, "`data.dev_share` must be"),
     ],
 )
@@ -273,9 +274,9 @@ def write_data(folder):
 @pytest.mark.parametrize(
     "source, task, training",
     [
-        ("{}/numbers.csv", "regression", {"early_stopping": 1, "epochs": [4]}),
-        ("{}/several.csv", "labels", {"what": "lora:2"}),
-        ("conll:{}/tags.conll", None, {"what": "top:1", "layer_decay": 0.9}),
+        ("{}/numbers.csv", "regression", {"early_stopping": 1, "epochs": [4], "packed": True}),
+        ("{}/several.csv", "labels", {"what": "lora:2", "packed": True}),
+        ("conll:{}/tags.conll", None, {"what": "top:1", "layer_decay": 0.9, "packed": True}),
         ("squad:{}/squad.json", None, {"gradual_unfreezing": True}),
         ("swag:{}/swag.csv", None, {"restarts": 2}),
     ],

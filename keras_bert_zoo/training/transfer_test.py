@@ -20,7 +20,7 @@ from keras_bert_zoo.training import (
 )
 
 
-def backbone(num_layers=2):
+def backbone(num_layers=2, dropout=0.0):
     keras.utils.set_random_seed(0)
     return BertBackbone(
         vocabulary_size=20,
@@ -29,7 +29,7 @@ def backbone(num_layers=2):
         hidden_dim=8,
         intermediate_dim=16,
         max_sequence_length=8,
-        dropout=0.0,
+        dropout=dropout,
         attention_dropout=0.0,
     )
 
@@ -200,6 +200,13 @@ def test_what_is_trained_comes_back_and_the_rest_never_moves(tmp_path, what, thr
 
 
 # === LoRA ===
+
+
+def test_lora_beside_dropout_comes_back(tmp_path):
+    model = BertTextClassifier(backbone(1, dropout=0.1), num_classes=2)
+    train_only(model, "lora:2")
+    loaded = through_preset(model, tmp_path)
+    np.testing.assert_array_equal(to_numpy(loaded(batch())), to_numpy(model(batch())))
 
 
 def test_lora_adds_a_product_of_low_rank():
