@@ -29,18 +29,25 @@ def serve(work: Callable[[], object], clock: Callable[[], float]) -> None:
 
 
 def start(program: object, cores: Sequence[int], backend: str | None = None) -> subprocess.Popen:
-    """Return a process of this same command with `--worker PROGRAM`, on some cores only."""
+    """Return a process of this same command with `--worker PROGRAM`, on some cores only, ready.
+
+    One that is made ready beside another would have to share the cores with it.
+    """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TOKENIZERS_PARALLELISM": "false"}
     if backend:
         environment["KERAS_BACKEND"] = backend
     command = [sys.executable, *sys.argv, "--worker", json.dumps(program)]
-    return subprocess.Popen(
+    worker = subprocess.Popen(
         ["taskset", "-c", ",".join(map(str, cores)), *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
     )
+    while (line := worker.stdout.readline()) != "ready\n":
+        if not line:
+            raise SystemExit(f"{worker.args} failed; see above.")
+    return worker
 
 
 def medians(workers: Sequence[subprocess.Popen], repeats: int) -> list[tuple[float, int]]:
@@ -49,10 +56,6 @@ def medians(workers: Sequence[subprocess.Popen], repeats: int) -> list[tuple[flo
         for worker in workers:
             stack.callback(worker.communicate)
             stack.callback(worker.kill)
-        for worker in workers:
-            while (line := worker.stdout.readline()) != "ready\n":
-                if not line:
-                    raise SystemExit(f"{worker.args} failed; see above.")
         measured = [[] for _ in workers]
         for _ in range(repeats):
             for worker, runs in zip(workers, measured, strict=True):
