@@ -32,6 +32,7 @@ class TextModel:
     """
 
     preprocessor = None
+    one_output_a_row = False
     load_optimizer = False
     # `InputRules` checks the inputs, and knows the optional ones.
     input_spec = None
@@ -630,7 +631,6 @@ class BertTask(TextModel):
 
     heads: tuple[str, ...] = ()
     uses_pooler = True
-    one_output_a_row = False
     num_labels: int | None = None
 
     # A pooler that the task does not use has no gradient. It is no variable to be trained:
