@@ -17,7 +17,7 @@ def keep_freed_memory() -> bool:
     of a GPU or TPU, and none where the C library is another than glibc.
 
     Example:
-        >>> keep_freed_memory() in (True, False)
+        >>> keep_freed_memory()  # doctest: +SKIP
         True
     """
     if not sys.platform.startswith("linux"):
