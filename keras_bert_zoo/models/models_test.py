@@ -615,6 +615,16 @@ def test_packed_batches_make_the_same_steps(name, monkeypatch):
     assert max(rows) < 4
 
 
+def test_vectors_of_labels_are_packed_though_as_long_as_a_row():
+    preprocessor = BertTextClassifierPreprocessor(tokenizer(), 8)
+    classifier = BertTextClassifier(
+        small_backbone(num_layers=1), 8, preprocessor, activation="sigmoid"
+    )
+    y = np.eye(8, dtype="float32")
+    history = classifier.fit(TEXTS, y, packed=True, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+
+
 @pytest.mark.parametrize(
     ("x", "arguments", "message"),
     [

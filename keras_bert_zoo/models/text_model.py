@@ -143,7 +143,14 @@ class TextModel:
         )
         if packed:
             x = x.map(keras.utils.pack_x_y_sample_weight)
-            x = pack_rows(x, self.preprocessor.sequence_length, batch_size=None, window=None)
+            x = pack_rows(
+                x,
+                self.preprocessor.sequence_length,
+                batch_size=None,
+                window=None,
+                # By their shape vectors, one a text, could be taken for labels of positions.
+                label_kinds="example" if self.one_output_a_row else None,
+            )
         # Only arrays are Keras's to shuffle.
         shuffle = shuffle and isinstance(x, dict)
         steps_per_epoch = steps_per_epoch or steps
