@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bert_zoo.layers.gelu import in_training
 from keras_bert_zoo.layers.lora import LoraDense
-from keras_bert_zoo.layers.products import add_bias, matrix_product
+from keras_bert_zoo.layers.products import matrix_product
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -26,9 +26,7 @@ class BertDense(LoraDense):
         if self.quantization_mode is not None or self.lora_enabled:
             outputs = super().call(rows, training=training)
         else:
-            outputs = matrix_product(rows, self.kernel)
-            if self.use_bias:
-                outputs = add_bias(outputs, self.bias)
+            outputs = matrix_product(rows, self.kernel, self.bias if self.use_bias else None)
             if self.activation is not None:
                 activation = in_training(self.activation) if training else self.activation
                 outputs = activation(outputs)

@@ -1,5 +1,7 @@
 """Dropout that asks for a quarter of the random numbers, which cost more than the dropping."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -11,7 +13,7 @@ class BertDropout(keras.layers.Dropout):
     An entry goes where its bits, a number below 256, are below a threshold. The threshold is a
     whole number too, so it is drawn as well, once a call, from the two next to `256 * rate`: the
     chance to go is `rate` exactly. What stays is scaled by that call's own share.
-    PyTorch's own dropout is as quick and is used there.
+    Off a processor PyTorch has a quick dropout of its own, which is used there.
 
     Example:
         >>> x = keras.ops.ones((2, 3))
@@ -19,9 +21,13 @@ class BertDropout(keras.layers.Dropout):
         (2, 3)
     """
 
+    def __call__(self, inputs, training=None):
+        """Drop entries of `inputs` in training; else return it without Keras's way to a call."""
+        return inputs if training is False else super().__call__(inputs, training=training)
+
     def call(self, inputs, training=False):
         """Drop entries of `inputs`, floats of any shape, in training."""
-        if not training or not self.rate or self.noise_shape or _random_bytes is None:
+        if not training or not self.rate or self.noise_shape or not draws_bytes(inputs):
             return super().call(inputs, training=training)
         uniform = keras.random.uniform((), seed=self.seed_generator)
         threshold = ops.minimum(ops.floor(256 * self.rate + uniform), 255)
@@ -38,6 +44,11 @@ def _words_shape(shape):
 
 def _in_shape(words_bytes, shape):
     return ops.reshape(words_bytes, (*shape[:-1], -1))[..., : shape[-1]]
+
+
+def draws_bytes(inputs) -> bool:
+    """Say whether `inputs` are where eight bits an entry are quicker than the backend's own."""
+    return keras.backend.backend() != "torch" or inputs.device.type == "cpu"
 
 
 if keras.backend.backend() == "tensorflow":
@@ -61,4 +72,11 @@ elif keras.backend.backend() == "jax":
         return _in_shape(jax.lax.bitcast_convert_type(words, "uint8"), shape)
 
 else:
-    _random_bytes = None
+    import torch
+
+    def _random_bytes(shape, seed):
+        generator = torch.Generator().manual_seed(int(seed.sum()))
+        count = math.prod(shape)
+        words = torch.empty((count + 7) // 8, dtype=torch.int64)
+        words.random_(-(2**63), None, generator=generator)
+        return words.view(torch.uint8)[:count].view(tuple(shape))

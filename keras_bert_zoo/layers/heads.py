@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bert_zoo.layers.common import activation_function, initializer
 from keras_bert_zoo.layers.dense import BertDense
-from keras_bert_zoo.layers.products import add_bias, product_with_rows
+from keras_bert_zoo.layers.products import product_with_rows
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -70,7 +70,7 @@ class MaskedLMHead(keras.layers.Layer):
         masked = self.layer_norm(self.dense(x))
         rows = ops.reshape(masked, (-1, self.token_embedding.output_dim))
         table = ops.cast(self.token_embedding.embeddings, self.compute_dtype)
-        logits = add_bias(product_with_rows(rows, table), ops.cast(self.bias, self.compute_dtype))
+        logits = product_with_rows(rows, table, ops.cast(self.bias, self.compute_dtype))
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.token_embedding.input_dim))
 
     def compute_output_shape(self, x_shape, mask_positions_shape=None):

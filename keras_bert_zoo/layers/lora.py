@@ -75,10 +75,8 @@ class LoraDense(keras.layers.Dense):
             return super().call(inputs, training=training)
         low, high = (ops.cast(factor, inputs.dtype) for factor in self.factors())
         change = matrix_product(matrix_product(inputs, low), high)
-        outputs = matrix_product(inputs, self._kernel)
+        outputs = matrix_product(inputs, self._kernel, self.bias)
         outputs = outputs + (self.lora_alpha / self.lora_rank) * change
-        if self.bias is not None:
-            outputs = outputs + self.bias
         return outputs if self.activation is None else self.activation(outputs)
 
     def save_own_variables(self, store):

@@ -220,6 +220,14 @@ class TextModel:
         """Predict one batch of ids, checked."""
         return super().predict_on_batch(self.input_rules().checked(x))
 
+    def train_step(self, *args):
+        """Train on a batch as Keras does."""
+        results = super().train_step(*args)
+        if keras.backend.backend() == "torch":
+            # Keras would have the gradients stand beside the next batch's activations.
+            self.zero_grad()
+        return results
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Return Keras's loss; rows that only fill up a batch for many devices are left out."""
         y_pred = distribution.mark_real_rows(x, y_pred)
@@ -305,6 +313,10 @@ class TextModel:
         self.check_labels(y)
         batch_size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
         check_positive_int(batch_size=batch_size)
+        is_sorted = order.get("order") is not None
+        if is_sorted and size <= batch_size and distribution.distribution() is None:
+            batch = text_dataset.one_batch(self.preprocessor, columns, y, sample_weight, **order)
+            return *batch, batch_size, None
         batches = text_dataset.batches(
             self.preprocessor, columns, y, sample_weight, batch_size=batch_size, **order
         )
@@ -750,7 +762,7 @@ class _Ids(NamedTuple):
 
     names: tuple[str, ...]
 
-    def batch(self, columns, y, sample_weight, *, example_ids, epoch):
+    def batch_graph(self, columns, y, sample_weight, *, example_ids, epoch):
         """Return the columns under their names, with what stands behind them."""
         inputs = dict(zip(self.names, columns, strict=True))
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)

@@ -5,7 +5,7 @@ import numpy as np
 from keras_bert_zoo.preprocessing.lazy_tensorflow import tf
 
 # Texts that are tokenised at once.
-_CHUNK = 256
+_CHUNK = 4096
 
 
 def batches(
@@ -26,7 +26,7 @@ def batches(
     """Return a `tf.data.Dataset` of preprocessed batches, all epochs one after the other.
 
     Args:
-        preprocessor: has `batch(texts, y, sample_weight, example_ids, epoch)`.
+        preprocessor: has `batch_graph(texts, y, sample_weight, example_ids, epoch)`.
         x: a tuple of columns, a segment each: string tensors (examples,) or ragged piece ids.
         y, sample_weight: arrays, or nests of them, with a row an example; or None.
         batch_size: examples a batch; the last of an epoch may be smaller.
@@ -40,10 +40,7 @@ def batches(
         ValueError: `y` or `sample_weight` has not one row an example.
     """
     size = x[0].shape[0]
-    rows = {"x": x}
-    for name, values in (("y", y), ("sample_weight", sample_weight)):
-        if values is not None:
-            rows[name] = _with_rows(values, name, size)
+    rows = _rows(x, y, sample_weight)
 
     def examples(epoch):
         places = tf.range(size, dtype=tf.int64) if order is None else tf.constant(order)
@@ -54,11 +51,8 @@ def batches(
         return places.map(lambda ids: make_batch(ids, epoch), num_parallel_calls=tf.data.AUTOTUNE)
 
     def make_batch(ids, epoch):
-        batch = tf.nest.map_structure(lambda column: tf.gather(column, ids), rows)
-        element = preprocessor.batch(
-            batch["x"], batch.get("y"), batch.get("sample_weight"), example_ids=ids, epoch=epoch
-        )
-        return (element, ids) if with_example_ids else element
+        batch = _batch(preprocessor, rows, ids, epoch)
+        return (batch, ids) if with_example_ids else batch
 
     dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(examples)
     steps = -(-size // batch_size) * (epochs - initial_epoch) - initial_step
@@ -66,24 +60,35 @@ def batches(
     return untuned(dataset.prefetch(tf.data.AUTOTUNE))
 
 
+def one_batch(preprocessor, x, y=None, sample_weight=None, *, order: np.ndarray) -> tuple:
+    """Return all examples as one batch, NumPy arrays; arguments and errors as for `batches`.
+
+    A data set takes a tenth of a second before its first batch, and this a hundredth of that.
+    """
+    rows = _rows(x, y, sample_weight)
+    batch = _batch(preprocessor, rows, tf.constant(order), tf.constant(0, tf.int64))
+    return tf.nest.map_structure(lambda part: part if part is None else part.numpy(), batch)
+
+
 def untuned(dataset):
-    """Return the data set without tf.data's tuner.
+    """Return the data set without tf.data's tuner, and as it was built.
 
     The tuner sleeps between its rounds, twice as long each time, and the end of an iteration waits
-    until it wakes: an iteration of three seconds took five.
+    until it wakes: an iteration of three seconds took five. The search for a better arrangement
+    delays the first batch, and finds none.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
     return dataset.with_options(options)
 
 
 def to_pieces(tokenizer, column):
     """Return strings (texts,) as ragged pieces, many at a time; a column of pieces as it is."""
-    if column.dtype != tf.string or not column.shape[0]:
+    if column.dtype != tf.string:
         return column
-    parts = tf.data.Dataset.from_tensor_slices(column).batch(_CHUNK)
-    parts = parts.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE)
-    return tf.concat(list(untuned(parts)), axis=0)
+    size = max(column.shape[0], 1)
+    return tf.concat([tokenizer(column[i : i + _CHUNK]) for i in range(0, size, _CHUNK)], axis=0)
 
 
 def longest_first(x: tuple) -> np.ndarray:
@@ -93,6 +98,22 @@ def longest_first(x: tuple) -> np.ndarray:
     """
     lengths = sum(column.row_lengths() for column in x)
     return np.argsort(-lengths.numpy(), kind="stable")
+
+
+def _rows(x, y, sample_weight):
+    """Return what has a row an example, tensors, by name."""
+    rows = {"x": x}
+    for name, values in (("y", y), ("sample_weight", sample_weight)):
+        if values is not None:
+            rows[name] = _with_rows(values, name, x[0].shape[0])
+    return rows
+
+
+def _batch(preprocessor, rows, ids, epoch):
+    """Return the preprocessed batch of the rows at `ids`."""
+    batch = tf.nest.map_structure(lambda column: tf.gather(column, ids), rows)
+    y, sample_weight = batch.get("y"), batch.get("sample_weight")
+    return preprocessor.batch_graph(batch["x"], y, sample_weight, example_ids=ids, epoch=epoch)
 
 
 def _with_rows(values, name, size):
@@ -141,7 +162,7 @@ def map_dataset(preprocessor, dataset) -> tuple:
         x, *rest = element if has_y else (element,)
         x = x if isinstance(x, tuple) else (x,)
         y, sample_weight = [*rest, None, None][:2]
-        return preprocessor.batch(x, y, sample_weight, example_ids=example_ids, epoch=epoch)
+        return preprocessor.batch_graph(x, y, sample_weight, example_ids=example_ids, epoch=epoch)
 
     dataset = dataset.scan(tf.constant(0, tf.int64), number)
     dataset = dataset.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)

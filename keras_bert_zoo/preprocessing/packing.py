@@ -98,25 +98,30 @@ def pack(
         )
     segments = truncate(segments, lengths[-1] - marks, truncation)
     batch = segments[0].nrows(out_type=tf.int32)
-
-    def mark(piece):
-        return tf.RaggedTensor.from_tensor(
-            tf.fill([batch, 1], piece), row_splits_dtype=segments[0].row_splits.dtype
-        )
-
-    rows, ends = [mark(cls_id)], [1]
+    starts, start = [], tf.ones([batch], tf.int32)
     for segment in segments:
-        rows += [segment, mark(sep_id)]
-        ends.append(ends[-1] + 1 + tf.cast(segment.row_lengths(), tf.int32))
-    row_length = ends[-1]
+        starts.append(start)
+        start += tf.cast(segment.row_lengths(), tf.int32) + 1
+    row_length = start
     length = smallest_bucket(tf.reduce_max(row_length), lengths)
-    token_ids = tf.concat(rows, axis=1).to_tensor(pad_id, shape=tf.stack([batch, length]))
     position = tf.range(length)[None, :]
     padding_mask = tf.cast(position < row_length[:, None], tf.int32)
+    # All that no segment has is a mark, and all behind the last mark padding.
+    token_ids = tf.where(padding_mask > 0, sep_id, pad_id)
+    token_ids = tf.where(position == 0, cls_id, token_ids)
     segment_ids = tf.zeros_like(padding_mask)
-    for end in ends[1:-1]:
-        segment_ids += tf.cast(position >= end[:, None], tf.int32) * padding_mask
+    for segment, start in zip(segments, starts, strict=True):
+        token_ids = _laid(token_ids, segment, start)
+        segment_ids += tf.cast(position >= start[:, None], tf.int32) * padding_mask
+    segment_ids = tf.maximum(segment_ids - 1, 0)
     return {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
+
+
+def _laid(token_ids, segment, start):
+    """Return the rows with each row's pieces of a segment from `start[row]` on."""
+    row = tf.cast(segment.value_rowids(), tf.int32)
+    place = tf.range(tf.size(row)) - tf.gather(tf.cast(segment.row_starts(), tf.int32) - start, row)
+    return tf.tensor_scatter_nd_update(token_ids, tf.stack([row, place], axis=1), segment.values)
 
 
 def smallest_bucket(longest, lengths: Sequence[int]):

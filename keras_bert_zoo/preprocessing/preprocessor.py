@@ -61,6 +61,7 @@ class BertPreprocessor:
         self.buckets = None if buckets is None else list(buckets)
         self.truncation = truncation
         self._lengths = bucket_lengths(sequence_length, buckets)
+        self._batch_graph = None
 
     def __call__(self, first, second=None, *more) -> dict:
         """Return the inputs of a batch of texts, of pairs, or of texts of more segments.
@@ -181,6 +182,16 @@ class BertPreprocessor:
     def batch(self, columns: tuple, y=None, sample_weight=None, *, example_ids, epoch=0) -> tuple:
         """Return (inputs, y, sample_weight) of one batch as TensorFlow tensors."""
         return self.pack(*columns), y, sample_weight
+
+    def batch_graph(self, *args, **kwargs) -> tuple:
+        """Return what `batch` does, by a graph that is made once for each kind of arguments."""
+        if self._batch_graph is None:
+            self._batch_graph = tf.function(self.batch, reduce_retracing=True)
+        return self._batch_graph(*args, **kwargs)
+
+    def __getstate__(self) -> dict:
+        """Leaves the graph out of pickles and copies; it is made again where it is needed."""
+        return {**self.__dict__, "_batch_graph": None}
 
     def pack(self, *columns) -> dict:
         """Return the packed rows of string tensors or of ragged piece ids, a column a segment."""

@@ -245,9 +245,49 @@ class _BertOptimizer:
 
 
 if keras.backend.backend() == "torch":
+    import torch
+
     # What `keras.optimizers.AdamW(...)` returns here: it updates all weights at once. A subclass
     # of the plain class would update them one by one.
-    from keras.src.backend.torch.optimizers.torch_adamw import AdamW as _BackendAdamW
+    from keras.src.backend.torch.optimizers.torch_adamw import AdamW as _TorchAdamW
+
+    class _BackendAdamW(_TorchAdamW):
+        """AdamW by PyTorch's own kernels: Keras's passes over every weight a dozen times."""
+
+        def _clip_gradients(self, grads):
+            if not self.global_clipnorm:
+                return super()._clip_gradients(grads)
+            norm = torch.nn.utils.get_total_norm(grads)
+            torch._foreach_mul_(grads, self.global_clipnorm / norm.clamp(self.global_clipnorm))
+            return grads
+
+        def _parallel_update_step(self, grads, variables, learning_rate):
+            values = [variable.value for variable in variables]
+            if self.amsgrad or values[0].device.type != "cpu":
+                super()._parallel_update_step(grads, variables, learning_rate)
+                return
+            indices = [self._get_variable_index(variable) for variable in variables]
+            step = ops.cast(self.iterations + 1, "float32")
+            rate = learning_rate * ops.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+            # The kernel has its correction before it adds epsilon, Keras after it: so late a step
+            # as this leaves nothing to correct.
+            late = torch.tensor(1e9)
+            torch._fused_adam_(
+                values,
+                grads,
+                [self._momentums[index].value for index in indices],
+                [self._velocities[index].value for index in indices],
+                [],
+                [late] * len(values),
+                lr=rate,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                weight_decay=0.0,
+                eps=self.epsilon,
+                amsgrad=False,
+                maximize=False,
+            )
+
 elif keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
