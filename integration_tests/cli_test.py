@@ -358,6 +358,7 @@ def test_what_is_to_be_predicted_is_looked_at_before_any_training(tmp_path, caps
         (["--predict", "nothing.csv"], "There is no file 'nothing.csv'"),
         (["--predictions", "a.csv"], "Give --predict too"),
         (["--predict", "new.csv", "--predictions", "a.txt"], "must end in .csv, .tsv, .jsonl"),
+        (["--overfit", "4", "--predict", "new.csv"], "Leave out --predict"),
     ):
         assert main(["finetune", "--preset", "nothing", *arguments, *wrong]) == 2
         assert message in capsys.readouterr().err

@@ -18,8 +18,8 @@ import numpy as np
 
 from keras_bert_zoo import from_preset
 from keras_bert_zoo.cli.output import positive_int, print_table, write_json
-from keras_bert_zoo.data.conll import read_conll, tag_names
-from keras_bert_zoo.evaluation.tagging import span_scores
+from keras_bert_zoo.data import read_conll, tag_names
+from keras_bert_zoo.evaluation import span_scores
 from keras_bert_zoo.layers.layer_mix import LAYER_WAYS, LayerMix, layer_numbers
 from keras_bert_zoo.models import WordFeatures, cached_word_features
 from keras_bert_zoo.training import parameter_counts

@@ -150,6 +150,8 @@ def run(arguments) -> None:
 
     config = read_config(arguments.config, arguments.set, **_given(arguments, PAPER_GRID))
     if arguments.overfit:
+        if arguments.predict or arguments.predictions:
+            raise ValueError("--overfit leaves no model that could predict. Leave out --predict.")
         results = overfit(config, arguments.overfit)
         print_results(results, "learnt")
         write_json(results, arguments.json)
