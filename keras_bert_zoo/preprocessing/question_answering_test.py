@@ -291,6 +291,7 @@ REAL = [
     pytest.param("xquad.zh", "multilingual-cased", None, 0, marks=SLOW),
     pytest.param("xquad.en", "cased", None, 1, marks=SLOW),
     pytest.param("tydiqa.goldp.en.train", "uncased", None, 41, marks=SLOW),
+    pytest.param("tydiqa.goldp.en.dev", "uncased", None, 0, marks=SLOW),
 ]
 
 
