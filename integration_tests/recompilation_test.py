@@ -42,14 +42,19 @@ class CountedClassifier(BertTextClassifier):
         return super().train_step(*args)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch compiles nothing here")
-def test_nothing_is_compiled_after_an_epoch_with_all_shapes():
+def classifier():
+    """Return a small model that takes up to 32 pieces."""
     tokenizer = BertTokenizer(PIECES, lowercase=True)
     preprocessor = BertTextClassifierPreprocessor(tokenizer, sequence_length=32)
     backbone = BertBackbone(
         vocabulary_size=7, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16
     )
-    model = CountedClassifier(backbone, num_classes=2, preprocessor=preprocessor)
+    return CountedClassifier(backbone, num_classes=2, preprocessor=preprocessor)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch compiles nothing here")
+def test_nothing_is_compiled_after_an_epoch_with_all_shapes():
+    model = classifier()
     lengths = np.random.default_rng(0).integers(1, 28, size=64)
     texts = ["a " * length for length in lengths]
     compilations, after_epoch = Compilations(model), []
@@ -59,3 +64,16 @@ def test_nothing_is_compiled_after_an_epoch_with_all_shapes():
     model.fit(texts, lengths % 2, batch_size=8, epochs=4, callbacks=[note], verbose=0)
     assert after_epoch[0] > 0
     assert after_epoch == [after_epoch[0]] * 4
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX compiles for each shape")
+def test_numbers_of_texts_share_programs():
+    model = classifier()
+    texts = ["a b " * (i % 3) for i in range(32)]
+    expected = np.asarray(model(model.preprocessor(texts)))
+    compilations = Compilations(model)
+    for count in range(1, 33):
+        predicted = model.predict(texts[:count], batch_size=32, verbose=0)
+        np.testing.assert_allclose(predicted, expected[:count], atol=1e-6)
+    # Of 1, 2, 4, 8, 16 and 32 rows.
+    assert compilations.so_far() == 6

@@ -199,7 +199,10 @@ class TextModel:
         Texts are batched with those of like length, and the outputs stand in the texts' order.
         """
         x, order = self._longest_first(x)
-        x, _, _, batch_size, _ = self._batches(x, None, None, batch_size, order=order)
+        filled = order
+        if order is not None and keras.backend.backend() == "jax":
+            filled = _filled(order, DEFAULT_BATCH_SIZE if batch_size is None else batch_size)
+        x, _, _, batch_size, _ = self._batches(x, None, None, batch_size, order=filled)
         with self._weights_kept(), distribution.predicting(x) as (x, real_rows):
             outputs = super().predict(x, batch_size=batch_size, verbose=verbose, **kwargs)
         outputs = real_rows(outputs)
@@ -807,6 +810,17 @@ def _rows(values, name, size):
     if isinstance(values, dict):
         return {key: rows(value) for key, value in values.items()}
     return rows(values)
+
+
+def _filled(order, batch_size):
+    """Return the order with its last text again until the last batch has a power of two rows.
+
+    JAX compiles for each number of rows, and so for few of them.
+    """
+    check_positive_int(batch_size=batch_size)
+    rows = (len(order) - 1) % batch_size + 1
+    missing = min(2 ** (rows - 1).bit_length(), batch_size) - rows
+    return np.pad(order, (0, missing), mode="edge")
 
 
 def _split(x, y, sample_weight, share):
