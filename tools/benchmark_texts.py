@@ -56,9 +56,10 @@ def zoo_predict(data):
 
 
 def zoo_fit(data, packed=False):
-    """Train an epoch on SST-2's phrases; `packed` lays several to a row."""
+    """Train an epoch on SST-2's phrases as the command line does; `packed`: several to a row."""
     import keras_bert_zoo as zoo
 
+    zoo.keep_freed_memory()
     texts, labels = sst2(data, "train")
     classifier = zoo.from_preset(PRESET, "text_classifier", num_classes=2, sequence_length=128)
     # A plain number would be the peak of a schedule of each `fit`, compiled anew each time.
