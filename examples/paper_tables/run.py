@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from scipy.stats import spearmanr, ttest_1samp
-from sklearn.metrics import accuracy_score, matthews_corrcoef
+from scipy.stats import ttest_1samp
+from sklearn.metrics import accuracy_score
 
 from keras_bert_zoo import from_preset
 from keras_bert_zoo.cli.output import write_json
 from keras_bert_zoo.data import read_table
 from keras_bert_zoo.data.documents import find_files
-from keras_bert_zoo.evaluation import majority_accuracy
+from keras_bert_zoo.evaluation import glue_score, majority_accuracy
 from keras_bert_zoo.layers.common import initializer
 from keras_bert_zoo.preprocessing import BertPreprocessor
 from keras_bert_zoo.training import WarmupLinearDecay, adamw
@@ -61,10 +61,8 @@ FILES = (
 # Files without a line of names.
 HEADERS = {"CoLA": ["source", "label", "mark", "sentence"]}
 REGRESSIONS = ("STS-B",)
-SCORES = {
-    "CoLA": ("Matthews", matthews_corrcoef),
-    "STS-B": ("Spearman", lambda labels, outputs: spearmanr(labels, outputs).statistic),
-}
+# Of a task that is not here, accuracy.
+SCORES = {"CoLA": ("Matthews", "matthews_correlation"), "STS-B": ("Spearman", "spearman")}
 
 
 class Task(NamedTuple):
@@ -81,7 +79,10 @@ class Task(NamedTuple):
     @property
     def score(self) -> tuple[str, Callable]:
         """The score's name and its function of labels and predictions."""
-        return SCORES.get(self.name, ("accuracy", accuracy_score))
+        if self.name not in SCORES:
+            return "accuracy", accuracy_score
+        title, measure = SCORES[self.name]
+        return title, lambda labels, outputs: glue_score(self.name, labels, outputs)[measure]
 
 
 def read_task(argument: str, examples: int) -> Task:
@@ -329,7 +330,7 @@ def verdict(difference: Mapping) -> str:
     p, papers = difference["p"], difference["paper"]
     if p is None:
         return "too few seeds to say"
-    if p >= 0.05:
+    if not p < 0.05:  # or NaN, where the scores are all the same
         return "not told from chance"
     if not papers:
         return "clear"
