@@ -9,6 +9,8 @@ from keras_bert_zoo.layers.dropout import BertDropout
 
 if keras.backend.backend() == "jax":
     import jax
+elif keras.backend.backend() == "torch":
+    import torch
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -68,7 +70,7 @@ class BertSelfAttention(keras.layers.Layer):
     def call(self, x, attention_mask, positions=None, training=None):
         """Mix the positions of `x` (batch, length, hidden_dim)."""
         drop = training and self.attention_dropout > 0
-        fused = not drop and _has_fused_kernel()
+        fused = not drop and _has_fused_kernel(x)
         query, key, value = self._project(x, heads_first=not fused)
         mask = _head_mask(attention_mask)
         if positions is not None:
@@ -154,11 +156,14 @@ class BertSelfAttention(keras.layers.Layer):
         }
 
 
-def _has_fused_kernel():
-    # What Keras calls instead on TensorFlow, and JAX on a processor, is a slower composition.
+def _has_fused_kernel(x):
+    # What Keras calls instead on TensorFlow, and JAX on a processor, is a slower composition; so is
+    # PyTorch's kernel for processors in bfloat16, which computes in float32.
     if keras.backend.backend() == "jax":
         return jax.default_backend() != "cpu"
-    return keras.backend.backend() == "torch"
+    if keras.backend.backend() == "torch":
+        return x.device.type != "cpu" or x.dtype != torch.bfloat16
+    return False
 
 
 def _at(positions, query, axis):
