@@ -32,24 +32,30 @@ if keras.backend.backend() == "tensorflow":
     _SLOPE = 2 * math.sqrt(2 / math.pi)
     _CUBIC = 0.044715 * _SLOPE
 
-    def _gelu(x, approximate):
+    # As one XLA kernel each: TensorFlow's own kernels pass over the numbers once a sign.
+    @tf.function(jit_compile=True)
+    def _value(x, approximate):
         """Return `x` times the chance that a normal number is below it."""
+        return x * _chance(x, approximate)
 
+    @tf.function(jit_compile=True)
+    def _gradient(x, upstream, approximate):
+        """Return the gradient of `x` from that of its GELU."""
+        chance = _chance(x, approximate)
+        if approximate:
+            slope = x * chance * (1 - chance) * (_SLOPE + 3 * _CUBIC * tf.square(x))
+        else:
+            slope = x * tf.exp(-0.5 * tf.square(x)) * (1 / math.sqrt(2 * math.pi))
+        return upstream * (chance + slope)
+
+    def _chance(x, approximate):
+        if approximate:
+            return tf.sigmoid(x * (_SLOPE + _CUBIC * tf.square(x)))
+        return 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
+
+    def _gelu(x, approximate):
         @tf.custom_gradient
         def apply(x):
-            if approximate:
-                chance = tf.sigmoid(x * (_SLOPE + _CUBIC * tf.square(x)))
-            else:
-                chance = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
-            y = x * chance
-
-            def gradient(upstream):
-                if approximate:
-                    slope = y * (1 - chance) * (_SLOPE + 3 * _CUBIC * tf.square(x))
-                else:
-                    slope = x * tf.exp(-0.5 * tf.square(x)) * (1 / math.sqrt(2 * math.pi))
-                return upstream * (chance + slope)
-
-            return y, gradient
+            return _value(x, approximate), lambda upstream: _gradient(x, upstream, approximate)
 
         return apply(tf.convert_to_tensor(x))
