@@ -193,7 +193,8 @@ def _read_new(arguments, config):
         if arguments.predictions:
             raise ValueError("--predictions says where --predict goes. Give --predict too.")
         return None
-    check_output("--predictions", arguments.predictions)
+    path = arguments.predictions or f"{config.folders[1]}_predictions.csv"
+    check_output("--predictions", path, arguments.predict)
     data = config.data
     columns = Columns(data.text, data.second, label=None, id=data.id)
     return read_examples(arguments.predict, "test", config.task, columns)

@@ -1,6 +1,9 @@
 """What the verbs that use a trained model share: its task, and the examples it is given."""
 
+import pathlib
+
 from keras_bert_zoo.data.sources import Columns, Examples, read_examples
+from keras_bert_zoo.models import preset_folder
 from keras_bert_zoo.presets import from_preset, source_task
 
 
@@ -25,8 +28,16 @@ def load_model(preset: str, task: str | None):
 
     if task is not None and task not in TASKS:
         raise ValueError(f"--task must be one of {list(TASKS)}. Received: {task!r}.")
-    model = from_preset(preset, TASKS[task].model if task else source_task(preset))
-    return model, task_of(model)
+    made_for = source_task(preset)
+    wanted = TASKS[task].model if task else made_for
+    is_ours = preset_folder.is_preset(pathlib.Path(preset))
+    if is_ours and wanted != made_for:
+        raise ValueError(f"{preset!r} is a {made_for} and not for --task {task}.")
+    model = from_preset(preset, wanted)
+    own = task_of(model)
+    if task not in (None, own):
+        raise ValueError(f"{preset!r} is for {own!r} and not for --task {task}.")
+    return model, own
 
 
 def read_input(arguments, task: str, split: str, label: str | None) -> Examples:

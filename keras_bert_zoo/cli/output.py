@@ -1,5 +1,6 @@
 """Results as a table on the screen and as JSON in a file."""
 
+import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -37,10 +38,9 @@ def write_json(results, path: str | None) -> None:
 
 def positive_int(text: str) -> int:
     """Return an option's value, an integer of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, not {text!r}")
+    return int(text)
 
 
 def _text(value):

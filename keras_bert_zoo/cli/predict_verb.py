@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import pathlib
 
 from keras_bert_zoo.cli.inputs import add_input, load_model, read_input
@@ -41,7 +42,7 @@ def run(arguments) -> None:
     """Read, predict, write."""
     if (arguments.input is None) == (arguments.sentences is None):
         raise ValueError("Give either --input or --sentences.")
-    check_output("--output", arguments.output)
+    check_output("--output", arguments.output, arguments.input)
     if arguments.sentences and arguments.second:
         raise ValueError("--second names a column of --input; --sentences has none.")
     model, task = load_model(arguments.preset, arguments.task)
@@ -61,10 +62,16 @@ def run(arguments) -> None:
     write_json(predictions, arguments.json)
 
 
-def check_output(option: str, path: str | None) -> None:
-    """Refuse a file of predictions whose name does not say its format."""
-    if path is not None and pathlib.Path(path).suffix not in _WRITERS:
+def check_output(option: str, path: str | None, source: str | None) -> None:
+    """Refuse a file of predictions whose name does not say its format, or that is the source."""
+    if path is None:
+        return
+    if pathlib.Path(path).suffix not in _WRITERS:
         raise ValueError(f"{option} must end in {', '.join(_WRITERS)}. Received: {path!r}.")
+    # Behind a format's name, as in squad:FILE.
+    files = (source or "", (source or "").partition(":")[2])
+    if os.path.realpath(path) in map(os.path.realpath, filter(None, files)):
+        raise ValueError(f"{option} must not be what is predicted itself. Received: {path!r}.")
 
 
 def predict(model, examples: Examples, batch_size: int, path: str | None) -> tuple[list, list]:

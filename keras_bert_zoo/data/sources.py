@@ -6,6 +6,7 @@ with `=FOLDER` behind from the official files. `squad:FILE`, `conll:FILE`, `swag
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Sequence
@@ -100,6 +101,11 @@ class Examples:
         Raises:
             ValueError: names the first one.
         """
+        if not any(label is not None for label in self.labels):
+            raise ValueError(
+                f"{self.source!r} has no labels. A table has them in the column `label`, or in the "
+                "one that is named."
+            )
         if None in self.labels:
             row = self.labels.index(None)
             raise ValueError(
@@ -177,7 +183,11 @@ def _table(source, task, names):
         if getattr(names, name) is not None
     }
     count = len(texts[0])
-    labels = table.get(names.label, [None] * count)
+    # Texts alone are a table too, if no column of labels was asked for.
+    if names.label in (None, Columns.label) and names.label not in table:
+        labels = [None] * count
+    else:
+        labels = column(table, names.label, source)
     return Examples(
         source,
         task,
@@ -194,17 +204,22 @@ def _label(task, label, row, source):
     if label is None:
         return None
     if task == "classification":
-        # A name, whatever kind of table it comes from.
-        return str(label)
+        # A name, whatever kind of table it comes from; an empty field of a CSV has none.
+        return str(label) if str(label).strip() else None
     if task == "labels":
         names = label.split(",") if isinstance(label, str) else label
         return [str(name).strip() for name in names if str(name).strip()]
+    if isinstance(label, str) and not label.strip():
+        return None
     try:
-        return float(label)
-    except (TypeError, ValueError) as error:
+        number = float(label)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
         raise ValueError(
             f"Row {row} of {source!r} must have a number for its label. Received: {label!r}."
-        ) from error
+        )
+    return number
 
 
 # === Data sets with splits of their own ===

@@ -42,6 +42,24 @@ def test_a_label_that_is_no_number_or_missing_is_named(tmp_path):
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
     with pytest.raises(ValueError, match="Row 2 of .* has no label"):
         read_examples(path).check_labelled()
+    path = write(tmp_path / "a.csv", "text,label\na,nan\nb,1\n")
+    with pytest.raises(ValueError, match="Row 1 of .* must have a number .* Received: 'nan'"):
+        read_examples(path, task="regression")
+    for task in ("classification", "regression"):
+        path = write(tmp_path / "a.csv", "text,label\na,1\nb,\n")
+        with pytest.raises(ValueError, match="Row 2 of .* has no label"):
+            read_examples(path, task=task).check_labelled()
+
+
+def test_a_column_of_labels_that_is_missing_is_named(tmp_path):
+    path = write(tmp_path / "a.csv", "text,sentiment\na,good\n")
+    with pytest.raises(ValueError, match="no column 'tone'. It has: .*'sentiment'"):
+        read_examples(path, columns=Columns(label="tone"))
+    with pytest.raises(ValueError, match="a.csv' has no labels"):
+        read_examples(path).check_labelled()
+    path = write(tmp_path / "b.csv", "text;label\na;good\n")
+    with pytest.raises(ValueError, match="parted by commas .* not by ';'"):
+        read_examples(path)
 
 
 def test_a_data_set_is_read_by_the_split_of_its_name_or_its_place(tmp_path):

@@ -11,7 +11,11 @@ _NAMES = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "
 
 
 def random_splits(
-    count: int, shares: Mapping[str, float], seed: int = 0, groups: Sequence | None = None
+    count: int,
+    shares: Mapping[str, float],
+    seed: int = 0,
+    groups: Sequence | None = None,
+    classes: Sequence | None = None,
 ) -> dict[str, list[int]]:
     """Return the row numbers of each split, drawn at random.
 
@@ -21,6 +25,8 @@ def random_splits(
         seed: the same seed draws the same rows.
         groups: where each row comes from, such as a document or a speaker. The rows of a
             group stay together, and shares are met as near as the groups allow.
+        classes: where there are no groups, each row's class. Every split has its share of each
+            class, and the split with the largest share one row of every class at least.
 
     Returns:
         For each split its row numbers, in ascending order.
@@ -38,6 +44,8 @@ def random_splits(
         raise ValueError(f"`shares` must be positive and together 1. Received: {dict(shares)}.")
     if groups is not None and len(groups) != count:
         raise ValueError(f"`groups` must have one a row. Received: {len(groups)} for {count} rows.")
+    if groups is None and classes is not None:
+        return _by_class(count, shares, seed, classes)
     groups = range(count) if groups is None else groups
     sizes = Counter(groups)
     if len(sizes) < len(shares):
@@ -72,6 +80,39 @@ def random_splits(
     for row, group in enumerate(groups):
         rows[split_of[group]].append(row)
     return rows
+
+
+def _by_class(count, shares, seed, classes):
+    if len(classes) != count:
+        raise ValueError(f"`classes` must have one a row. Received: {len(classes)} for {count}.")
+    members = {}
+    for row in np.random.default_rng(seed).permutation(count).tolist():
+        members.setdefault(classes[row], []).append(row)
+    *smaller, largest = sorted(shares, key=lambda name: shares[name])
+    rows = {name: [] for name in shares}
+    # What each split is due by its share and has not got yet is carried on from class to class.
+    due = dict.fromkeys(smaller, 0.0)
+    for name in sorted(members, key=str):
+        for place, row in enumerate(members[name]):
+            for split in smaller:
+                due[split] += shares[split]
+            split = max(smaller, key=due.get, default=largest)
+            if place == 0 or split == largest or due[split] < 0.5:
+                split = largest
+            else:
+                due[split] -= 1
+            rows[split].append(row)
+    for split in smaller:
+        if not rows[split]:
+            spare = [row for name in members for row in members[name][1:] if row in rows[largest]]
+            if not spare:
+                raise ValueError(
+                    f"{count} rows of {len(members)} classes leave nothing for the split "
+                    f"{split!r}: the split {largest!r} needs one row of each class."
+                )
+            rows[largest].remove(spare[0])
+            rows[split].append(spare[0])
+    return {name: sorted(rows[name]) for name in shares}
 
 
 def given_splits(names: Sequence[str]) -> dict[str, list[int]]:
@@ -161,7 +202,7 @@ def leakage_lines(found: Sequence[Mapping]) -> list[str]:
 
     Example:
         >>> leakage_lines(leakage({"train": [["a", "b"]], "dev": [["A.", "c"]]}))
-        ["1 of 2 dev examples are in train too: row 0 (train 0) 'A.'"]
+        ["warning: 1 of 2 dev examples are in train too: row 0 (train 0) 'A.'"]
     """
     lines = []
     for entry in found:
@@ -172,7 +213,8 @@ def leakage_lines(found: Sequence[Mapping]) -> list[str]:
             for first, row, shared in entry["examples"]
         )
         counts = f"{entry['count']:,} of {entry['total']:,} {later} examples"
-        lines.append(f"{counts} {said}" + (f": {shown}" if shown else ""))
+        warning = "warning: " if entry["count"] else ""
+        lines.append(f"{warning}{counts} {said}" + (f": {shown}" if shown else ""))
     return lines
 
 

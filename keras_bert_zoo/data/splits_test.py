@@ -58,6 +58,23 @@ def test_splits_that_can_not_be_made_are_refused(count, shares, groups, message)
         random_splits(count, shares, groups=groups)
 
 
+def test_every_split_has_its_share_of_each_class_and_training_every_class():
+    classes = ["a"] * 100 + ["b"] * 20 + [f"rare {i}" for i in range(10)]
+    rows = random_splits(130, {"train": 0.8, "dev": 0.1, "test": 0.1}, seed=3, classes=classes)
+    assert sorted(row for split in rows.values() for row in split) == list(range(130))
+    counts = {name: Counter(classes[row] for row in rows[name]) for name in rows}
+    for name in ("dev", "test"):
+        assert abs(counts[name]["a"] - 10) <= 1 and abs(counts[name]["b"] - 2) <= 1
+    assert set(counts["train"]) == set(classes)
+
+
+def test_few_rows_of_classes_make_every_split_if_they_can():
+    rows = random_splits(3, {"train": 0.9, "dev": 0.1}, classes=["a", "b", "b"])
+    assert [len(rows["train"]), len(rows["dev"])] == [2, 1] and rows["dev"] != [0]
+    with pytest.raises(ValueError, match="2 rows of 2 classes leave nothing for the split 'dev'"):
+        random_splits(2, {"train": 0.6, "dev": 0.4}, classes=["a", "b"])
+
+
 def test_given_splits_go_by_their_names():
     assert given_splits(["test", "train", "valid", "dev", "train"]) == {
         "test": [0],
@@ -100,9 +117,9 @@ def test_pairs_groups_and_every_two_splits_are_compared():
         ("dev", "test", "group"): 1,
     }
     assert leakage_lines(found)[:4] == [
-        "1 of 3 dev examples are in train too: row 0 (train 0) 'C | A'",
-        "1 of 3 dev examples share one text of the pair with train: row 1 (train 1) 'b'",
-        "2 of 3 dev examples come from a group that is in train: row 0 (train 1) '2'",
+        "warning: 1 of 3 dev examples are in train too: row 0 (train 0) 'C | A'",
+        "warning: 1 of 3 dev examples share one text of the pair with train: row 1 (train 1) 'b'",
+        "warning: 2 of 3 dev examples come from a group that is in train: row 0 (train 1) '2'",
         "0 of 1 test examples are in train too",
     ]
 

@@ -54,7 +54,13 @@ def read_tsv(
 def column(table: dict[str, list], name: str, source: str) -> list:
     """Return one column, or a ValueError that says which there are."""
     if name not in table:
-        raise ValueError(f"The table {source!r} has no column {name!r}. It has: {list(table)}.")
+        (first, *others) = table
+        other_mark = next((mark for mark in ";|\t" if mark in first and not others), None)
+        hint = f" Fields are parted by commas or, in .tsv, by tabs, not by {other_mark!r}."
+        raise ValueError(
+            f"The table {source!r} has no column {name!r}. It has: {list(table)}."
+            f"{hint if other_mark else ''}"
+        )
     return table[name]
 
 

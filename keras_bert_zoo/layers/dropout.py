@@ -29,9 +29,8 @@ class BertDropout(keras.layers.Dropout):
         """Drop entries of `inputs`, floats of any shape, in training."""
         if not training or not self.rate or self.noise_shape or not draws_bytes(inputs):
             return super().call(inputs, training=training)
-        uniform = keras.random.uniform((), seed=self.seed_generator)
+        uniform, numbers = _draw(ops.shape(inputs), self)
         threshold = ops.minimum(ops.floor(256 * self.rate + uniform), 255)
-        numbers = _random_bytes(ops.shape(inputs), self.seed_generator.next())
         kept = numbers >= ops.cast(threshold, "uint8")
         scale = ops.cast(256 / (256 - threshold), inputs.dtype)
         return inputs * (ops.cast(kept, inputs.dtype) * scale)
@@ -49,6 +48,12 @@ def _in_shape(words_bytes, shape):
 def draws_bytes(inputs) -> bool:
     """Say whether `inputs` are where eight bits an entry are quicker than the backend's own."""
     return keras.backend.backend() != "torch" or inputs.device.type == "cpu"
+
+
+def _draw(shape, layer):
+    """Return a number in [0, 1) and bytes of `shape`."""
+    uniform = keras.random.uniform((), seed=layer.seed_generator)
+    return uniform, _random_bytes(shape, layer.seed_generator.next())
 
 
 if keras.backend.backend() == "tensorflow":
@@ -74,9 +79,13 @@ elif keras.backend.backend() == "jax":
 else:
     import torch
 
-    def _random_bytes(shape, seed):
-        generator = torch.Generator().manual_seed(int(seed.sum()))
+    def _draw(shape, layer):
+        # Without a seed from PyTorch's own generator, as Keras's dropout.
+        generator = None
+        if layer.seed is not None:
+            generator = torch.Generator().manual_seed(int(layer.seed_generator.next().sum()))
+        uniform = torch.rand((), generator=generator)
         count = math.prod(shape)
         words = torch.empty((count + 7) // 8, dtype=torch.int64)
         words.random_(-(2**63), None, generator=generator)
-        return words.view(torch.uint8)[:count].view(tuple(shape))
+        return uniform, words.view(torch.uint8)[:count].view(tuple(shape))

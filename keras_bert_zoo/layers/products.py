@@ -50,6 +50,8 @@ if keras.backend.backend() == "torch":
         @staticmethod
         def forward(ctx, a, b, bias):
             ctx.save_for_backward(a, b)
+            # Of a bias it takes the memory as it lies.
+            bias = bias if bias is None else bias.contiguous()
             return torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")
 
         @staticmethod
@@ -66,7 +68,10 @@ if keras.backend.backend() == "torch":
         # Compilers and exporters know the plain product.
         return (
             all(
-                tensor is None or (tensor.device.type == "cpu" and tensor.dtype == torch.float32)
+                tensor is None
+                or (
+                    tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.numel()
+                )
                 for tensor in tensors
             )
             and torch.backends.mkldnn.is_available()

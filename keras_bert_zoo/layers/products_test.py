@@ -16,6 +16,16 @@ def test_products_with_and_without_bias_are_those_of_numpy():
     np.testing.assert_allclose(product, a @ b, rtol=1e-5)
 
 
+def test_a_bias_may_be_a_view_and_matrices_empty():
+    ones = keras.ops.ones
+    bias = keras.ops.broadcast_to(keras.ops.ones((1,)), (4,))
+    product = keras.ops.convert_to_numpy(matrix_product(ones((2, 3)), ones((3, 4)), bias))
+    np.testing.assert_array_equal(product, np.full((2, 4), 4))
+    for a, b in (((2, 0), (0, 4)), ((0, 3), (3, 4))):
+        product = keras.ops.convert_to_numpy(matrix_product(ones(a), ones(b)))
+        np.testing.assert_array_equal(product, np.zeros((a[0], 4)))
+
+
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="the product by oneDNN is PyTorch's")
 def test_gradients_of_both_orders_are_right():
     import torch

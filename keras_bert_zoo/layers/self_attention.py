@@ -29,7 +29,8 @@ class BertSelfAttention(keras.layers.Layer):
     query, key and value columns lie together, so that splitting the columns over
     devices splits the heads.
 
-    The backend's fused kernel does the work, if it has one, unless attention dropout is in force.
+    The backend's fused kernel does the work, if it has one, unless attention dropout is in force;
+    nor does PyTorch's in training in bfloat16 on a processor.
 
     Example:
         >>> layer = BertSelfAttention(hidden_dim=8, num_heads=2)
@@ -158,11 +159,12 @@ class BertSelfAttention(keras.layers.Layer):
 
 def _has_fused_kernel(x):
     # What Keras calls instead on TensorFlow, and JAX on a processor, is a slower composition; so is
-    # PyTorch's kernel for processors in bfloat16, which computes in float32.
+    # the gradient of PyTorch's kernel for processors in bfloat16, which computes in float32.
     if keras.backend.backend() == "jax":
         return jax.default_backend() != "cpu"
     if keras.backend.backend() == "torch":
-        return x.device.type != "cpu" or x.dtype != torch.bfloat16
+        is_slow = x.device.type == "cpu" and x.dtype == torch.bfloat16 and torch.is_grad_enabled()
+        return not is_slow
     return False
 
 

@@ -199,6 +199,11 @@ class TextModel:
         Texts are batched with those of like length, and the outputs stand in the texts' order.
         """
         x, order = self._longest_first(x)
+        if order is not None and kwargs.get("steps") is not None:
+            raise ValueError(
+                "`predict` takes `steps` with data sets, and texts in memory as a whole. "
+                f"Received: steps={kwargs['steps']!r}."
+            )
         filled = order
         if order is not None and keras.backend.backend() == "jax":
             filled = _filled(order, DEFAULT_BATCH_SIZE if batch_size is None else batch_size)
@@ -818,6 +823,7 @@ def _filled(order, batch_size):
     JAX compiles for each number of rows, and so for few of them.
     """
     check_positive_int(batch_size=batch_size)
+    batch_size = int(batch_size)
     rows = (len(order) - 1) % batch_size + 1
     missing = min(2 ** (rows - 1).bit_length(), batch_size) - rows
     return np.pad(order, (0, missing), mode="edge")

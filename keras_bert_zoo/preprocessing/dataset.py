@@ -87,8 +87,12 @@ def to_pieces(tokenizer, column):
     """Return strings (texts,) as ragged pieces, many at a time; a column of pieces as it is."""
     if column.dtype != tf.string:
         return column
-    size = max(column.shape[0], 1)
-    return tf.concat([tokenizer(column[i : i + _CHUNK]) for i in range(0, size, _CHUNK)], axis=0)
+    # A data set takes longer to begin than few texts to tokenise, and has all cores for many.
+    if column.shape[0] <= _CHUNK:
+        return tokenizer(column)
+    chunks = tf.data.Dataset.from_tensor_slices(column).batch(_CHUNK)
+    chunks = chunks.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE)
+    return tf.concat(list(untuned(chunks)), axis=0)
 
 
 def longest_first(x: tuple) -> np.ndarray:

@@ -61,7 +61,6 @@ class BertPreprocessor:
         self.buckets = None if buckets is None else list(buckets)
         self.truncation = truncation
         self._lengths = bucket_lengths(sequence_length, buckets)
-        self._batch_graph = None
 
     def __call__(self, first, second=None, *more) -> dict:
         """Return the inputs of a batch of texts, of pairs, or of texts of more segments.
@@ -185,13 +184,23 @@ class BertPreprocessor:
 
     def batch_graph(self, *args, **kwargs) -> tuple:
         """Return what `batch` does, by a graph that is made once for each kind of arguments."""
-        if self._batch_graph is None:
-            self._batch_graph = tf.function(self.batch, reduce_retracing=True)
-        return self._batch_graph(*args, **kwargs)
+        # TensorFlow would warn of one function with graphs for many kinds.
+        kind = str(tf.nest.map_structure(lambda x: getattr(x, "dtype", None), (args, kwargs)))
+        graphs = self.__dict__.setdefault("_batch_graphs", {})
+        if kind not in graphs:
+            graphs[kind] = tf.function(
+                lambda *args, **kwargs: self.batch(*args, **kwargs), reduce_retracing=True
+            )
+        return graphs[kind](*args, **kwargs)
+
+    def __setattr__(self, name: str, value) -> None:
+        """Sets an attribute, of which the graphs hold the old one."""
+        self.__dict__.pop("_batch_graphs", None)
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict:
-        """Leaves the graph out of pickles and copies; it is made again where it is needed."""
-        return {**self.__dict__, "_batch_graph": None}
+        """Leaves the graphs out of pickles and copies; they are made again where needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "_batch_graphs"}
 
     def pack(self, *columns) -> dict:
         """Return the packed rows of string tensors or of ragged piece ids, a column a segment."""

@@ -46,6 +46,7 @@ from keras_bert_zoo.training.record import versions, vocabulary_facts, write_jso
 from keras_bert_zoo.training.smoke_check import SMOKE_ROWS, describe, smoke_check
 from keras_bert_zoo.training.transfer import (
     GradualUnfreezing,
+    check_what,
     layer_learning_rates,
     parameter_counts,
     train_only,
@@ -112,8 +113,8 @@ class Training:
 class Config:
     """The whole file: what stands above the first section, and the sections."""
 
-    preset: str
-    data: Data
+    preset: str = ""
+    data: Data = field(default_factory=Data)
     # The folder of the run's record, and of the model where `output` is None.
     run: str | None = None
     # The folder of the model, a preset; the run's folder is then beside it.
@@ -175,10 +176,16 @@ def make_config(content: Mapping) -> Config:
     """
     config = read_section(Config, content, "")
     data, training = config.data, config.training
-    if not data.train:
-        raise ValueError("The key `data.train` is missing.")
+    for name, value in (("preset", config.preset), ("data.train", data.train)):
+        if not value:
+            option = f"--{name.removeprefix('data.')}"
+            raise ValueError(f"The setting `{name}` is missing; on the command line {option}.")
     if config.run is None and config.output is None:
-        raise ValueError("One of the keys `run` and `output` must be there.")
+        raise ValueError(
+            "One of the settings `run` and `output` must be there; on the command line --output."
+        )
+    if os.path.realpath(config.preset) == os.path.realpath(config.folders[1]):
+        raise ValueError(f"`output` must not be the `preset` itself. Received: {config.preset!r}.")
     for name, value, known in (
         ("task", config.task, (None, *TASKS)),
         ("precision", config.precision, PRECISIONS),
@@ -198,6 +205,8 @@ def make_config(content: Mapping) -> Config:
             "`training.what` must be 'all', 'head', 'top:' with a number, 'lora:' with a rank, or "
             f"'features'. Received: {training.what!r}."
         )
+    if training.what != "features":
+        check_what(training.what)
     for name, values in (
         ("batch_size", training.batch_size),
         ("epochs", training.epochs),
@@ -205,10 +214,19 @@ def make_config(content: Mapping) -> Config:
     ):
         if not values or min(values) <= 0:
             raise ValueError(f"`training.{name}` must list numbers over 0. Received: {values}.")
-    shares = {"data.dev_share": data.dev_share or 0.0, "data.test_share": data.test_share}
-    for name, share in shares.items():
-        if not 0 <= share < 1:
-            raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {share}.")
+    if data.dev_share is not None and not 0 < data.dev_share < 1:
+        raise ValueError(
+            f"`data.dev_share` must be over 0 and below 1. Received: {data.dev_share}."
+        )
+    if not 0 <= data.test_share < 1:
+        raise ValueError(
+            f"`data.test_share` must be at least 0 and below 1. Received: {data.test_share}."
+        )
+    if (data.dev_share or 0) + data.test_share >= 1:
+        raise ValueError(
+            "`data.dev_share` and `data.test_share` must leave something to train on. "
+            f"Received: {data.dev_share} and {data.test_share}."
+        )
     if training.gradual_unfreezing and training.what != "all":
         raise ValueError("`training.gradual_unfreezing` goes with `training.what` 'all'.")
     if training.packed and training.what == "features":
@@ -252,9 +270,9 @@ def read_splits(config: Config) -> tuple[dict[str, Examples], str]:
     shares = {name: share for name, share in shares.items() if share and name not in parts}
     rest = parts.get("train", train)
     if shares:
-        rows = random_splits(
-            len(rest), {"train": 1 - sum(shares.values()), **shares}, config.seed, rest.groups
-        )
+        shares_of_all = {"train": 1 - sum(shares.values()), **shares}
+        classes = rest.labels if rest.task == "classification" else None
+        rows = random_splits(len(rest), shares_of_all, config.seed, rest.groups, classes)
         parts |= {name: rest.rows(rows[name]) for name in rows}
         rule += f"; {shares} of the training examples, by the seed"
         rule += " and in groups" if rest.groups is not None else ""
@@ -272,18 +290,32 @@ def read_splits(config: Config) -> tuple[dict[str, Examples], str]:
     return {name: parts[name] for name in ("train", "dev", "test") if name in parts}, rule
 
 
-def _check_classes(parts):
-    """Refuse classes to be scored that can't be learnt."""
-    train = parts["train"]
-    if train.task != "classification":
+def _check_data(config, parts):
+    """Refuse what can't be learnt from these examples, before anything is loaded."""
+    train, what = parts["train"], config.training.what
+    if what == "features" and TASKS[train.task].model != "text_classifier":
+        raise ValueError(
+            f"`training.what` 'features' is for the classes, numbers or labels of texts, and not "
+            f"for {train.task!r}: 'head' trains as few weights."
+        )
+    _example_weights(config.training, train)
+    TASKS[train.task].head(train)
+    if train.task not in ("classification", "labels"):
         return
-    known = set(train.classes or train.labels)
+    known = set(train.classes or _names(train, train.labels))
     for name, examples in parts.items():
-        unknown = sorted(set(examples.labels) - known)
-        if unknown:
-            raise ValueError(
-                f"The {name} examples have labels that the training examples lack: {unknown}."
-            )
+        for row, label in zip(examples.ids, examples.labels, strict=True):
+            unknown = sorted(_names(train, [label]) - known)
+            if unknown:
+                raise ValueError(
+                    f"The {name} example {row!r} of {examples.source!r} has the label "
+                    f"{unknown[0]!r}, which no training example has. They have: {sorted(known)}."
+                )
+
+
+def _names(examples, labels):
+    """Return the names of classes in labels, one or several each."""
+    return set(labels) if examples.task == "classification" else {n for row in labels for n in row}
 
 
 def _leaks(parts):
@@ -300,6 +332,8 @@ def data_facts(parts: Mapping[str, Examples]) -> dict[str, dict]:
         name: {
             "source": examples.source,
             "examples": len(examples),
+            # What is not for scoring is the rest.
+            **({} if name == "train" else {"ids": examples.ids}),
             "sha256": _rows_hash(examples),
             "files": {path: _file_hash(path) for path in examples.files},
         }
@@ -397,11 +431,12 @@ def finetune(config: Config, say: Callable[[str], None] = print) -> dict[str, An
     folder, output = config.folders
     whole_folder.check_free(folder, _is_run, "the folder of a fine-tuning run")
     preset_folder.check_free(output)
-    parts, rule = read_splits(config)
-    _check_classes(parts)
-    _example_weights(config.training, parts["train"])
-    with recorded(folder, config, parts) as record:
+    with recorded(folder / "record.json", config) as record:
+        parts, rule = read_splits(config)
+        _check_data(config, parts)
+        record |= {"task": parts["train"].task, "data": data_facts(parts)}
         record["data"] |= {"split_rule": rule, "leakage": _leaks(parts)}
+        write_json(folder / "record.json", record)
         for line in leakage_lines(record["data"]["leakage"]):
             say(line)
         check(config, parts["train"], record, say)
@@ -425,6 +460,9 @@ def finetune(config: Config, say: Callable[[str], None] = print) -> dict[str, An
             record["wrong"]["test"] = wrong_ids(parts["test"], predictions)
             scores = scores_of(parts["test"], predictions)
             results |= {f"test {name}": value for name, value in scores.items()}
+        majority = results.get("dev accuracy of the majority class")
+        if majority is not None and chosen.dev.get("accuracy", 1.0) <= majority:
+            say("warning: the accuracy on dev is no better than that of the most frequent class")
         record |= {"results": results, "chosen": {**chosen.setting, "epoch": chosen.epoch}}
         record["chosen_on"] = f"dev {next(iter(chosen.dev))}"
         model.save_to_preset(str(output))
@@ -435,7 +473,7 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
     """Train on a few examples until all are answered rightly, to see that they can be learnt.
 
     The first setting's batch size and learning rate count, without decay or early end; nothing
-    is saved but the record.
+    is saved but a record, `overfit.json`, in the run's folder.
 
     Args:
         config: the settings.
@@ -450,10 +488,6 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
     """
     folder = config.folders[0]
     whole_folder.check_free(folder, _is_run, "the folder of a fine-tuning run")
-    train = read_splits(config)[0]["train"]
-    if count < 1 or count > len(train):
-        raise ValueError(f"There are {len(train)} training examples. Received: {count} to learn.")
-    few = train.rows(range(count))
     training = dataclasses.replace(
         config.training,
         epochs=(_OVERFIT_EPOCHS,),
@@ -462,8 +496,19 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
         weight_decay=0.0,
     )
     config = dataclasses.replace(config, training=training)
-    parts = {"train": few, "dev": few}
-    with recorded(folder, config, parts) as record:
+    with recorded(folder / "overfit.json", config) as record:
+        parts, _ = read_splits(config)
+        _check_data(config, parts)
+        train = parts["train"]
+        if count < 1 or count > len(train):
+            raise ValueError(
+                f"There are {len(train)} training examples. Received: {count} to learn."
+            )
+        few = train.rows(range(count))
+        if train.task == "classification":
+            few = dataclasses.replace(few, classes=train.classes or sorted(set(train.labels)))
+        parts = {"train": few, "dev": few}
+        record |= {"task": few.task, "data": data_facts(parts)}
         check(config, few, record, say)
         setting = {**next(iter(_settings(config))), "seed": config.seed}
         trained, _ = _train(config, parts, setting, say, until_learnt=True)
@@ -480,8 +525,11 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
 
 
 @contextlib.contextmanager
-def recorded(folder: pathlib.Path, config: Config, parts: Mapping[str, Examples]):
-    """Give a record to be filled in, which is written at the end, whatever the end is."""
+def recorded(path: pathlib.Path, config: Config):
+    """Give a record to be filled in, which is written at the end, whatever the end is.
+
+    The record of an earlier run stays if this one fails before it has its data.
+    """
     record = {
         "format": FORMAT,
         "version": 1,
@@ -489,14 +537,11 @@ def recorded(folder: pathlib.Path, config: Config, parts: Mapping[str, Examples]
         "error": None,
         "settings": json.loads(json.dumps(dataclasses.asdict(config))),
         "seed": config.seed,
-        "task": parts["train"].task,
-        "data": data_facts(parts),
         "backend": keras.backend.backend(),
         "versions": versions(),
         "platform": platform.platform(),
         "runs": [],
     }
-    write_json(folder / "record.json", record)
     try:
         yield record
         record["status"] = "finished"
@@ -504,15 +549,15 @@ def recorded(folder: pathlib.Path, config: Config, parts: Mapping[str, Examples]
         record |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
         raise
     finally:
-        write_json(folder / "record.json", record)
+        if "data" in record or not path.exists():
+            write_json(path, record)
 
 
 def _is_run(folder):
-    try:
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return record.get("format") == FORMAT
+    for path in (folder / "record.json", folder / "overfit.json"):
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads(path.read_text(encoding="utf-8")).get("format") == FORMAT
+    return False
 
 
 def check(config: Config, train: Examples, record: dict, say: Callable) -> None:

@@ -52,7 +52,10 @@ def task_of(model: keras.Model) -> str:
     """
     name = _MODELS.get(type(model).__name__)
     if name is None:
-        raise ValueError(f"A {type(model).__name__} has no answers to be predicted or scored.")
+        raise ValueError(
+            f"A {type(model).__name__} has no answers to be predicted or scored; `finetune` makes "
+            "a model of a task from it."
+        )
     if name != "classification":
         return name
     if model.activation == "sigmoid":

@@ -96,6 +96,14 @@ def test_the_learning_rate_suits_what_is_trained(tmp_path, what, rate):
         ({"training": {"what": "head", "gradual_unfreezing": True}}, "goes with"),
         ({"training": {"what": "features", "packed": True}}, "training.packed"),
         ({"data": {"train": "a.csv", "dev_share": 1.0}}, "`data.dev_share` must be"),
+        ({"data": {"train": "a.csv", "dev_share": 0.0}}, "`data.dev_share` must be"),
+        (
+            {"data": {"train": "a.csv", "dev_share": 0.6, "test_share": 0.6}},
+            "leave something to train on. Received: 0.6 and 0.6",
+        ),
+        ({"training": {"what": "lora"}}, "'lora:' with a rank"),
+        ({"preset": ""}, "`preset` is missing; on the command line --preset"),
+        ({"output": "p"}, "`output` must not be the `preset`"),
     ],
 )
 def test_a_wrong_setting_is_named(change, message):
@@ -127,7 +135,7 @@ def test_groups_stay_together_and_shares_are_met(tmp_path):
 
 @pytest.mark.backend_free
 def test_a_column_says_the_splits_and_a_share_makes_the_one_that_it_lacks(tmp_path):
-    rows = [("a", "n", 0, "train"), ("b", "y", 0, "train"), ("c", "n", 0, "test")]
+    rows = [("a", "n", 0, "train"), ("b", "n", 0, "train"), ("c", "n", 0, "test")]
     train = write_table(tmp_path / "a.tsv", rows)
     parts, rule = read_splits(config(tmp_path, train=train, split="part", dev_share=0.5))
     assert parts["test"].x == ["c"]
@@ -176,19 +184,47 @@ def test_the_best_mean_is_chosen_and_of_it_the_best_restart():
 
 @pytest.mark.backend_free
 def test_a_run_that_fails_leaves_its_record(tmp_path):
-    train = table(tmp_path / "a.tsv")
-    settings = config(tmp_path, train=train)
-    parts = read_splits(settings)[0]
-    with (
-        pytest.raises(KeyboardInterrupt),
-        recorded(tmp_path / "run", settings, parts) as record,
-    ):
+    settings = config(tmp_path, train="a.csv")
+    path = tmp_path / "run" / "record.json"
+    with pytest.raises(KeyboardInterrupt), recorded(path, settings) as record:
         record["runs"].append({"seed": 0})
         raise KeyboardInterrupt("by hand")
-    kept = json.loads((tmp_path / "run" / "record.json").read_text())
+    kept = json.loads(path.read_text())
     assert (kept["status"], kept["error"]) == ("failed", "KeyboardInterrupt: by hand")
     assert kept["runs"] == [{"seed": 0}]
-    assert len(kept["data"]["train"]["files"][train]) == 64
+
+
+@pytest.mark.backend_free
+def test_a_run_whose_data_can_not_be_read_leaves_a_record_but_no_earlier_one_s(tmp_path):
+    settings = config(tmp_path, train=str(tmp_path / "none.csv"))
+    path = settings.folders[0] / "record.json"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"no file '.*none.csv'"):
+            finetune(settings)
+    assert "no file" in json.loads(path.read_text())["error"]
+    with recorded(path, settings) as record:
+        record["data"] = {}
+    before = path.read_text()
+    with pytest.raises(ValueError, match="no file"):
+        finetune(settings)
+    assert path.read_text() == before
+
+
+@pytest.mark.backend_free
+def test_what_can_not_be_learnt_is_refused_before_a_model_is_loaded(tmp_path):
+    rows = [("a", "n", 0, ""), ("b", "y", 0, "")]
+    train = write_table(tmp_path / "a.tsv", rows)
+    dev = write_table(tmp_path / "b.tsv", [("c", "maybe", 0, "")])
+    words = tmp_path / "words.conll"
+    words.write_text("a O\n\nb O\n\nc O\n")
+    for data, training, message in (
+        ({"train": train, "dev": dev}, {}, "dev example 0 of .*b.tsv' has the label 'maybe'"),
+        ({"train": dev, "dev": dev}, {}, "has one label only, 'maybe'"),
+        ({"train": f"conll:{words}"}, {"what": "features"}, "'features' is for .* not for 'tagg"),
+    ):
+        settings = config(tmp_path, **data, training=training)
+        with pytest.raises(ValueError, match=message):
+            finetune(settings)
 
 
 # === The first look ===
@@ -322,5 +358,5 @@ def test_a_few_examples_are_learnt_or_the_run_says_that_they_were_not(
     monkeypatch.setattr(finetuning, "_OVERFIT_EPOCHS", 2)
     with pytest.raises(ValueError, match="of 8 examples were not learnt in 2 epochs"):
         overfit(make_config(content), 8, say=lambda line: None)
-    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    record = json.loads((tmp_path / "run" / "overfit.json").read_text())
     assert record["status"] == "failed" and record["wrong"]["train"]

@@ -105,17 +105,18 @@ def adamw(
             `layer_learning_rates` makes them; a layer that none names has all of it.
 
     Raises:
-        ValueError: a rate is not in [0, 1), `gradient_accumulation_steps` below 1, or a
-            layer's share below 0.
+        ValueError: a rate is not in [0, 1), `clipnorm` not over 0,
+            `gradient_accumulation_steps` below 1, or a layer's share below 0.
 
     Example:
         >>> adamw(3e-5).weight_decay
         0.01
     """
     return BertAdamW(
-        **_arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulation_steps),
+        **_arguments(
+            learning_rate, weight_decay, beta_1, beta_2, clipnorm, gradient_accumulation_steps
+        ),
         epsilon=epsilon,
-        global_clipnorm=clipnorm,
         bias_correction=bias_correction,
         layer_rates=layer_rates,
     )
@@ -157,17 +158,20 @@ def lamb(
         8
     """
     return BertLamb(
-        **_arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulation_steps),
+        **_arguments(
+            learning_rate, weight_decay, beta_1, beta_2, clipnorm, gradient_accumulation_steps
+        ),
         epsilon=epsilon,
-        global_clipnorm=clipnorm,
         bias_correction=bias_correction,
         layer_rates=layer_rates,
     )
 
 
-def _arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulation_steps):
+def _arguments(learning_rate, weight_decay, beta_1, beta_2, clipnorm, gradient_accumulation_steps):
     """Return the arguments that have to be checked, or said in Keras's way."""
     check_rate(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2)
+    if clipnorm is not None and not clipnorm > 0:
+        raise ValueError(f"`clipnorm` must be None or over 0. Received: {clipnorm!r}.")
     steps = 1 if gradient_accumulation_steps is None else gradient_accumulation_steps
     check_positive_int(gradient_accumulation_steps=steps)
     if isinstance(learning_rate, Real):
@@ -177,6 +181,7 @@ def _arguments(learning_rate, weight_decay, beta_1, beta_2, gradient_accumulatio
         "weight_decay": weight_decay,
         "beta_1": beta_1,
         "beta_2": beta_2,
+        "global_clipnorm": clipnorm,
         "gradient_accumulation_steps": steps if steps > 1 else None,
     }
 
@@ -257,13 +262,26 @@ if keras.backend.backend() == "torch":
         def _clip_gradients(self, grads):
             if not self.global_clipnorm:
                 return super()._clip_gradients(grads)
-            norm = torch.nn.utils.get_total_norm(grads)
-            torch._foreach_mul_(grads, self.global_clipnorm / norm.clamp(self.global_clipnorm))
+            norms = torch._foreach_norm(grads, 2, torch.float32)
+            norm = torch.linalg.vector_norm(torch.stack(norms))
+            # Of an infinite norm NaN, so that it is seen.
+            scale = self.global_clipnorm / norm.clamp(self.global_clipnorm) + (norm - norm)
+            own = {id(variable.value.grad) for variable in self._trainable_variables}
+            if not all(id(gradient) in own for gradient in grads):
+                return torch._foreach_mul(grads, scale)
+            # What `backward` left with the weights has no other use. A copy of it all would be
+            # the most memory that a step takes.
+            torch._foreach_mul_(grads, scale)
             return grads
 
         def _parallel_update_step(self, grads, variables, learning_rate):
             values = [variable.value for variable in variables]
-            if self.amsgrad or values[0].device.type != "cpu":
+            # The kernel goes through memory, whatever the strides.
+            if (
+                self.amsgrad
+                or values[0].device.type != "cpu"
+                or not all(value.is_contiguous() for value in values)
+            ):
                 super()._parallel_update_step(grads, variables, learning_rate)
                 return
             indices = [self._get_variable_index(variable) for variable in variables]
@@ -274,7 +292,7 @@ if keras.backend.backend() == "torch":
             late = torch.tensor(1e9)
             torch._fused_adam_(
                 values,
-                grads,
+                [g.to(value.dtype).contiguous() for g, value in zip(grads, values, strict=True)],
                 [self._momentums[index].value for index in indices],
                 [self._velocities[index].value for index in indices],
                 [],

@@ -227,6 +227,7 @@ def test_the_schedule_counts_steps_not_accumulated_batches(make):
         {"weight_decay": -0.1},
         {"beta_1": 1.0},
         {"beta_2": None},
+        {"clipnorm": -1.0},
         {"gradient_accumulation_steps": 0},
         {"gradient_accumulation_steps": 1.5},
     ],
@@ -254,6 +255,41 @@ def test_the_gradients_norm_over_all_weights_is_clipped_at_one():
     )
     measured = np.concatenate([ops.convert_to_numpy(v) for v in variables])
     np.testing.assert_allclose(measured, expected, rtol=2e-4)
+
+
+def test_gradients_may_be_turned_over_and_shared_and_stay_as_they_were():
+    optimizer = adamw(0.1)
+    variables = [variable(np.ones((2, 3)), name) for name in ("kernel_a", "kernel_b")]
+    values = np.array([[3.0, 0.0], [0.0, 4.0], [1.0, 2.0]], "float32")
+    gradient = ops.transpose(ops.convert_to_tensor(values))
+    optimizer.apply([gradient, gradient], variables)
+    np.testing.assert_array_equal(ops.convert_to_numpy(gradient), values.T)
+    clipped = values.T / np.sqrt(2 * np.sum(values**2))
+    expected = adamw_formula(np.ones((2, 3)), [clipped], 0.1)
+    for found in variables:
+        np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=2e-4)
+
+
+def test_an_infinite_gradient_shows_in_every_weight():
+    optimizer = adamw(0.1)
+    variables = [variable([1.0], "kernel_a"), variable([2.0], "kernel_b")]
+    apply(optimizer, [[np.inf], [0.5]], variables)
+    assert np.isnan([ops.convert_to_numpy(v) for v in variables]).all()
+
+
+def test_weights_that_lie_in_memory_by_columns_are_trained_right():
+    layer = keras.layers.Dense(2, kernel_initializer="orthogonal")
+    layer.build((None, 3))
+    before = ops.convert_to_numpy(layer.kernel)
+    gradients = [np.array([[0.1, 0.2], [0.3, -0.1], [0.2, 0.5]]) * sign for sign in (1, -1)]
+    optimizer = adamw(0.1)
+    for gradient in gradients:
+        apply(optimizer, [gradient], [layer.kernel])
+    expected = adamw_formula(before, gradients, 0.1)
+    np.testing.assert_allclose(ops.convert_to_numpy(layer.kernel), expected, rtol=1e-3)
+    mean = next(v for v in optimizer.variables if "momentum" in v.path)
+    expected = 0.09 * gradients[0] + 0.1 * gradients[1]
+    np.testing.assert_allclose(ops.convert_to_numpy(mean), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("through", [lambda optimizer: optimizer, saved_and_loaded])

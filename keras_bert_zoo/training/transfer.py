@@ -58,7 +58,7 @@ def train_only(model: keras.Model, what: str) -> None:
         >>> parameter_counts(classifier)
         ParameterCounts(trainable=18, total=6218)
     """
-    kind, number = _parsed(what)
+    kind, number = check_what(what)
     backbone = _backbone(model)
     parts = [backbone.embeddings, *backbone.encoder_layers, backbone.pooler]
     if kind == "top" and number > backbone.num_layers:
@@ -172,7 +172,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
             raise ValueError(f"`stages` must be a list, one stage an epoch. Received: {stages!r}.")
         self.stages = None if stages is None else list(stages)
         for stage in self.stages or []:
-            _parsed(stage)
+            check_what(stage)
         self._stage = None
 
     def on_train_begin(self, logs=None):
@@ -276,7 +276,12 @@ def _lora_and_head(model):
 # === Helpers ===
 
 
-def _parsed(what):
+def check_what(what: str) -> tuple[str, int | None]:
+    """Return the kind of what is to be trained, and its number if it has one.
+
+    Raises:
+        ValueError: it is nothing that `train_only` takes.
+    """
     kind, colon, number = what.partition(":") if isinstance(what, str) else ("", "", "")
     way = _WAYS.get(kind)
     takes_number = way is not None and way.lowest is not None
