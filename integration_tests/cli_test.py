@@ -313,7 +313,9 @@ def test_list_prints_every_preset_once(capsys, tmp_path):
         (["pretrain", "nowhere.toml"], "There is no file 'nowhere.toml'"),
     ],
 )
-def test_wrong_input_is_one_line_and_2(arguments, message, capsys):
+def test_wrong_input_is_one_line_and_2(arguments, message, capsys, tmp_path, monkeypatch):
+    # A run that fails leaves its record where it was to be.
+    monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -324,7 +326,7 @@ def test_a_missing_column_is_named(tmp_path, capsys):
     write_reviews(tmp_path / "train.csv", 20)
     code = main(
         ["finetune", "--preset", "x", "--train", str(tmp_path / "train.csv"), "--text", "review"]
-        + ["--output", "o"]
+        + ["--output", str(tmp_path / "o")]
     )
     assert code == 2
     assert "no column 'review'. It has: ['text', 'label']" in capsys.readouterr().err
@@ -376,5 +378,6 @@ def test_a_missing_label_is_refused_with_its_row(tmp_path, capsys):
     rows = [{"text": "a", "label": "y"}, {"text": "b", "label": None}]
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert main(["finetune", "--preset", "x", "--train", str(path), "--output", "o"]) == 2
+    arguments = ["--train", str(path), "--output", str(tmp_path / "o")]
+    assert main(["finetune", "--preset", "x", *arguments]) == 2
     assert "Row 2 of" in capsys.readouterr().err

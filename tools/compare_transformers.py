@@ -91,7 +91,7 @@ TASKS = {
         ("exact", "f1"),
         sequence_length=384,
         batch_size=16,
-        examples=1500,
+        examples=1000,
         differs="a passage's windows are `stride` apart here and share `stride` pieces there; an "
         "answer with a blank before it begins a piece earlier there",
     ),
@@ -110,7 +110,7 @@ TASKS = {
         ("accuracy",),
         sequence_length=64,
         batch_size=16,
-        epochs=3,
+        epochs=2,
     ),
 }
 

@@ -16,7 +16,8 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     """Read, predict, score; the JSON also has the ids of what was wrong, and what was read."""
-    from keras_bert_zoo.training.finetuning import data_facts, model_facts
+    from keras_bert_zoo.training.finetuning import model_facts
+    from keras_bert_zoo.training.finetuning_data import data_facts
     from keras_bert_zoo.training.finetuning_tasks import TASKS, class_names, scores_of, wrong_ids
 
     model, task = load_model(arguments.preset, arguments.task)

@@ -34,7 +34,8 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     """Read, encode in inference mode, write."""
-    from keras_bert_zoo.training.finetuning import data_facts, model_facts
+    from keras_bert_zoo.training.finetuning import model_facts
+    from keras_bert_zoo.training.finetuning_data import data_facts
 
     # What is new in a model without a head, a pooler, is of use to no feature but one.
     logging.getLogger("keras_bert_zoo").setLevel(logging.WARNING)

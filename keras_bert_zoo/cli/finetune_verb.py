@@ -146,7 +146,8 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     """Train, print the scores, say where the model is."""
-    from keras_bert_zoo.training.finetuning import PAPER_GRID, finetune, overfit, read_config
+    from keras_bert_zoo.training.finetuning import finetune, overfit
+    from keras_bert_zoo.training.finetuning_config import PAPER_GRID, read_config
 
     config = read_config(arguments.config, arguments.set, **_given(arguments, PAPER_GRID))
     if arguments.overfit:

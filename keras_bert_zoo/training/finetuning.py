@@ -15,38 +15,33 @@ import pathlib
 import platform
 import sys
 import time
-import tomllib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from keras_bert_zoo.data.sources import Columns, Examples, has_own_splits, read_examples
-from keras_bert_zoo.data.splits import given_splits, leakage, leakage_lines, random_splits
+from keras_bert_zoo.data.sources import Examples
+from keras_bert_zoo.data.splits import leakage_lines
 from keras_bert_zoo.evaluation.baselines import majority_accuracy
 from keras_bert_zoo.models import preset_folder, whole_folder
 from keras_bert_zoo.models.features import fit_head
 from keras_bert_zoo.presets import find_card, from_preset
-from keras_bert_zoo.training.config import (
-    PRECISIONS,
-    apply_setting,
-    check_at_least,
-    read_section,
+from keras_bert_zoo.training.finetuning_config import Config
+from keras_bert_zoo.training.finetuning_data import (
+    check_data,
+    data_facts,
+    example_weights,
+    leaks,
+    read_splits,
 )
-from keras_bert_zoo.training.finetuning_tasks import (
-    TASKS,
-    scores_of,
-    wrong_ids,
-)
+from keras_bert_zoo.training.finetuning_tasks import TASKS, scores_of, wrong_ids
 from keras_bert_zoo.training.optimizer import WarmupLinearDecay, adamw
 from keras_bert_zoo.training.record import versions, vocabulary_facts, write_json
 from keras_bert_zoo.training.smoke_check import SMOKE_ROWS, describe, smoke_check
 from keras_bert_zoo.training.transfer import (
     GradualUnfreezing,
-    check_what,
     layer_learning_rates,
     parameter_counts,
     train_only,
@@ -54,301 +49,7 @@ from keras_bert_zoo.training.transfer import (
 
 FORMAT = "keras_bert_zoo fine-tuning"
 
-# Devlin et al. 2018, appendix A.3.
-PAPER_GRID = {
-    "batch_size": (16, 32),
-    "learning_rate": (5e-5, 4e-5, 3e-5, 2e-5),
-    "epochs": (2, 3, 4),
-}
-
-# What begins from nothing alone takes larger steps than a pre-trained encoder.
-_LEARNING_RATES = {"all": 5e-5, "top": 5e-5, "lora": 5e-4, "head": 1e-3, "features": 1e-3}
-
 _OVERFIT_EPOCHS = 100
-
-
-@dataclass(frozen=True)
-class Data(Columns):
-    """`[data]`: sources, as `read_examples` takes them, a table's columns, and how rows part."""
-
-    train: str = ""
-    # None is what a data set with splits has, and otherwise a share of `train`.
-    dev: str | None = None
-    # Scored once, by the model that was chosen.
-    test: str | None = None
-    # Shares of `train`, a group's rows together; a given `dev` or `test` needs none.
-    dev_share: float | None = None
-    test_share: float = 0.0
-    # Train on as many examples at most, drawn by the seed.
-    examples: int | None = None
-
-
-@dataclass(frozen=True)
-class Training:
-    """`[training]`: of lists every combination is trained, each `restarts` times."""
-
-    # What `train_only` takes, or "features": the head, on features that are computed once.
-    what: str = "all"
-    batch_size: tuple[int, ...] = (32,)
-    # Peaks; none is what suits `what`.
-    learning_rate: tuple[float, ...] = ()
-    epochs: tuple[int, ...] = (3,)
-    # Of each combination, with other seeds for the head, the order and the dropout.
-    restarts: int = 1
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    # Each layer's rate as a share of the one above.
-    layer_decay: float = 1.0
-    gradual_unfreezing: bool = False
-    # End a training after as many epochs without a better dev score, and keep the best epoch.
-    # None keeps the last epoch.
-    early_stopping: int | None = None
-    # "balanced" lets each class weigh the same, however rare.
-    class_weights: str = "none"
-    # Several texts to a row of `sequence_length`: the same steps, faster where texts are short.
-    packed: bool = False
-
-
-@dataclass(frozen=True)
-class Config:
-    """The whole file: what stands above the first section, and the sections."""
-
-    preset: str = ""
-    data: Data = field(default_factory=Data)
-    # The folder of the run's record, and of the model where `output` is None.
-    run: str | None = None
-    # The folder of the model, a preset; the run's folder is then beside it.
-    output: str | None = None
-    # A name in `TASKS`, for tables; other data say it themselves.
-    task: str | None = None
-    # None is what suits the task.
-    sequence_length: int | None = None
-    seed: int = 0
-    precision: str = "float32"
-    training: Training = field(default_factory=Training)
-
-    @property
-    def folders(self) -> tuple[pathlib.Path, pathlib.Path]:
-        """The run's folder and the model's."""
-        run = pathlib.Path(self.run or f"{self.output.rstrip('/')}_run")
-        return run, pathlib.Path(self.output) if self.output else run / "preset"
-
-
-def read_config(path: str | os.PathLike | None, settings: Sequence[str] = (), **given) -> Config:
-    """Return the settings in a TOML file.
-
-    Args:
-        path: the file, or None for defaults alone.
-        settings: `section.key=value` each, in place of what the file says.
-        **given: sections and keys that stand in for the file's too.
-
-    Raises:
-        ValueError: there is no such file, it is no TOML, or a key is unknown, missing or out of
-            its range.
-        TypeError: a value has the wrong type.
-    """
-    content = {}
-    if path is not None:
-        try:
-            content = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ValueError(f"There is no file {os.fspath(path)!r}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} is no TOML: {error}.") from error
-    for key, value in given.items():
-        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
-    for setting in settings:
-        apply_setting(content, setting)
-    return make_config(content)
-
-
-def make_config(content: Mapping) -> Config:
-    """Return the settings of nested dictionaries, checked.
-
-    Raises:
-        ValueError, TypeError: as `read_config` says.
-
-    Example:
-        >>> config = make_config(
-        ...     {"preset": "bert_tiny_en_uncased", "run": "sst2", "data": {"train": "glue/sst2"}})
-        >>> config.training.epochs, str(config.folders[1])
-        ((3,), 'sst2/preset')
-    """
-    config = read_section(Config, content, "")
-    data, training = config.data, config.training
-    for name, value in (("preset", config.preset), ("data.train", data.train)):
-        if not value:
-            option = f"--{name.removeprefix('data.')}"
-            raise ValueError(f"The setting `{name}` is missing; on the command line {option}.")
-    if config.run is None and config.output is None:
-        raise ValueError(
-            "One of the settings `run` and `output` must be there; on the command line --output."
-        )
-    if os.path.realpath(config.preset) == os.path.realpath(config.folders[1]):
-        raise ValueError(f"`output` must not be the `preset` itself. Received: {config.preset!r}.")
-    for name, value, known in (
-        ("task", config.task, (None, *TASKS)),
-        ("precision", config.precision, PRECISIONS),
-        ("training.class_weights", training.class_weights, ("none", "balanced")),
-    ):
-        if value not in known:
-            raise ValueError(f"`{name}` must be one of {list(known)}. Received: {value!r}.")
-    check_at_least(1, "training", training, "restarts")
-    for section, settings, name in (
-        ("training", training, "early_stopping"),
-        ("data", data, "examples"),
-    ):
-        if getattr(settings, name) is not None:
-            check_at_least(1, section, settings, name)
-    if training.what.partition(":")[0] not in _LEARNING_RATES:
-        raise ValueError(
-            "`training.what` must be 'all', 'head', 'top:' with a number, 'lora:' with a rank, or "
-            f"'features'. Received: {training.what!r}."
-        )
-    if training.what != "features":
-        check_what(training.what)
-    for name, values in (
-        ("batch_size", training.batch_size),
-        ("epochs", training.epochs),
-        ("learning_rate", training.learning_rate or (1.0,)),
-    ):
-        if not values or min(values) <= 0:
-            raise ValueError(f"`training.{name}` must list numbers over 0. Received: {values}.")
-    if data.dev_share is not None and not 0 < data.dev_share < 1:
-        raise ValueError(
-            f"`data.dev_share` must be over 0 and below 1. Received: {data.dev_share}."
-        )
-    if not 0 <= data.test_share < 1:
-        raise ValueError(
-            f"`data.test_share` must be at least 0 and below 1. Received: {data.test_share}."
-        )
-    if (data.dev_share or 0) + data.test_share >= 1:
-        raise ValueError(
-            "`data.dev_share` and `data.test_share` must leave something to train on. "
-            f"Received: {data.dev_share} and {data.test_share}."
-        )
-    if training.gradual_unfreezing and training.what != "all":
-        raise ValueError("`training.gradual_unfreezing` goes with `training.what` 'all'.")
-    if training.packed and training.what == "features":
-        raise ValueError("`training.packed` is for encoders that train, not for 'features'.")
-    if not training.learning_rate:
-        rate = _LEARNING_RATES[training.what.partition(":")[0]]
-        training = dataclasses.replace(training, learning_rate=(rate,))
-        config = dataclasses.replace(config, training=training)
-    return config
-
-
-# === Data ===
-
-
-def read_splits(config: Config) -> tuple[dict[str, Examples], str]:
-    """Return the examples of `train`, `dev` and, where there is one, `test`; and what parts them.
-
-    Raises:
-        ValueError: a source can't be read, or an example has no label.
-    """
-    data = config.data
-    columns = Columns(**{key.name: getattr(data, key.name) for key in dataclasses.fields(Columns)})
-
-    def read(source, split):
-        examples = read_examples(source, split, config.task, columns)
-        examples.check_labelled()
-        return examples
-
-    train = read(data.train, "train")
-    parts, rule = {}, "given"
-    if train.splits is not None:
-        rows = given_splits(train.splits)
-        parts = {name: train.rows(rows[name]) for name in rows}
-        rule = f"the column {data.split!r}"
-    has_own_dev = has_own_splits(data.train) and data.dev_share is None
-    own_dev = data.train if has_own_dev else None
-    for name, source in (("dev", data.dev or own_dev), ("test", data.test)):
-        if source is not None:
-            parts[name] = read(source, name)
-    shares = {"dev": data.dev_share or 0.1, "test": data.test_share}
-    shares = {name: share for name, share in shares.items() if share and name not in parts}
-    rest = parts.get("train", train)
-    if shares:
-        shares_of_all = {"train": 1 - sum(shares.values()), **shares}
-        classes = rest.labels if rest.task == "classification" else None
-        rows = random_splits(len(rest), shares_of_all, config.seed, rest.groups, classes)
-        parts |= {name: rest.rows(rows[name]) for name in rows}
-        rule += f"; {shares} of the training examples, by the seed"
-        rule += " and in groups" if rest.groups is not None else ""
-    parts.setdefault("train", train)
-    if data.examples is not None and data.examples < len(parts["train"]):
-        order = np.random.default_rng(config.seed).permutation(len(parts["train"]))
-        parts["train"] = parts["train"].rows(sorted(order[: data.examples].tolist()))
-        rule += f"; {data.examples} training examples, by the seed"
-    for examples in parts.values():
-        if examples.task != train.task:
-            raise ValueError(
-                f"{examples.source!r} is for {examples.task!r}, but the training examples are for "
-                f"{train.task!r}."
-            )
-    return {name: parts[name] for name in ("train", "dev", "test") if name in parts}, rule
-
-
-def _check_data(config, parts):
-    """Refuse what can't be learnt from these examples, before anything is loaded."""
-    train, what = parts["train"], config.training.what
-    if what == "features" and TASKS[train.task].model != "text_classifier":
-        raise ValueError(
-            f"`training.what` 'features' is for the classes, numbers or labels of texts, and not "
-            f"for {train.task!r}: 'head' trains as few weights."
-        )
-    _example_weights(config.training, train)
-    TASKS[train.task].head(train)
-    if train.task not in ("classification", "labels"):
-        return
-    known = set(train.classes or _names(train, train.labels))
-    for name, examples in parts.items():
-        for row, label in zip(examples.ids, examples.labels, strict=True):
-            unknown = sorted(_names(train, [label]) - known)
-            if unknown:
-                raise ValueError(
-                    f"The {name} example {row!r} of {examples.source!r} has the label "
-                    f"{unknown[0]!r}, which no training example has. They have: {sorted(known)}."
-                )
-
-
-def _names(examples, labels):
-    """Return the names of classes in labels, one or several each."""
-    return set(labels) if examples.task == "classification" else {n for row in labels for n in row}
-
-
-def _leaks(parts):
-    """Return what `leakage` finds between splits, the training examples first."""
-    groups = {name: examples.groups for name, examples in parts.items()}
-    has_groups = all(group is not None for group in groups.values())
-    texts = {name: examples.texts for name, examples in parts.items()}
-    return leakage(texts, groups if has_groups else None)
-
-
-def data_facts(parts: Mapping[str, Examples]) -> dict[str, dict]:
-    """Return what a record says of examples: their source, number, hash and files' hashes."""
-    return {
-        name: {
-            "source": examples.source,
-            "examples": len(examples),
-            # What is not for scoring is the rest.
-            **({} if name == "train" else {"ids": examples.ids}),
-            "sha256": _rows_hash(examples),
-            "files": {path: _file_hash(path) for path in examples.files},
-        }
-        for name, examples in parts.items()
-    }
-
-
-def _rows_hash(examples):
-    rows = json.dumps([examples.columns, examples.labels, examples.ids], ensure_ascii=False)
-    return hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _file_hash(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def model_facts(preset: str, model: keras.Model) -> dict[str, Any]:
@@ -370,9 +71,6 @@ def model_facts(preset: str, model: keras.Model) -> dict[str, Any]:
             else preprocessor.truncation
         ),
     }
-
-
-# === Training ===
 
 
 class Trained(NamedTuple):
@@ -433,9 +131,9 @@ def finetune(config: Config, say: Callable[[str], None] = print) -> dict[str, An
     preset_folder.check_free(output)
     with recorded(folder / "record.json", config) as record:
         parts, rule = read_splits(config)
-        _check_data(config, parts)
+        check_data(config, parts)
         record |= {"task": parts["train"].task, "data": data_facts(parts)}
-        record["data"] |= {"split_rule": rule, "leakage": _leaks(parts)}
+        record["data"] |= {"split_rule": rule, "leakage": leaks(parts)}
         write_json(folder / "record.json", record)
         for line in leakage_lines(record["data"]["leakage"]):
             say(line)
@@ -498,7 +196,7 @@ def overfit(config: Config, count: int, say: Callable[[str], None] = print) -> d
     config = dataclasses.replace(config, training=training)
     with recorded(folder / "overfit.json", config) as record:
         parts, _ = read_splits(config)
-        _check_data(config, parts)
+        check_data(config, parts)
         train = parts["train"]
         if count < 1 or count > len(train):
             raise ValueError(
@@ -654,7 +352,7 @@ def _train(config, parts, setting, say, until_learnt=False):
     arguments = {
         "batch_size": setting["batch_size"],
         "epochs": setting["epochs"],
-        "sample_weight": _example_weights(training, train),
+        "sample_weight": example_weights(training, train),
         "callbacks": [scored],
         "verbose": 1 if sys.stdout.isatty() else 0,
     }
@@ -677,16 +375,6 @@ def _train(config, parts, setting, say, until_learnt=False):
     best = {**scored.best, "weights": scored.best["weights"] or model.get_weights()}
     del best["measure"]
     return Trained(setting, history=scored.history, seconds=seconds, **best), model
-
-
-def _example_weights(training, train):
-    """Return a weight an example under which all classes weigh the same, or None."""
-    if training.class_weights == "none":
-        return None
-    if train.task != "classification":
-        raise ValueError(f"`training.class_weights` is for classes, not for {train.task!r}.")
-    names, numbers, counts = np.unique(train.labels, return_inverse=True, return_counts=True)
-    return (len(numbers) / (len(names) * counts))[numbers].astype("float32")
 
 
 def _choose(trained):

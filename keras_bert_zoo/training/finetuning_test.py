@@ -10,18 +10,9 @@ from keras_bert_zoo import from_preset
 from keras_bert_zoo.models import BertBackbone, BertTextClassifier
 from keras_bert_zoo.preprocessing import BertPreprocessor, BertTokenizer
 from keras_bert_zoo.training import finetuning, train_only
-from keras_bert_zoo.training.finetuning import (
-    PAPER_GRID,
-    Trained,
-    _choose,
-    _example_weights,
-    finetune,
-    make_config,
-    overfit,
-    read_config,
-    read_splits,
-    recorded,
-)
+from keras_bert_zoo.training.finetuning import Trained, _choose, finetune, overfit, recorded
+from keras_bert_zoo.training.finetuning_config import PAPER_GRID, make_config, read_config
+from keras_bert_zoo.training.finetuning_data import example_weights, read_splits
 from keras_bert_zoo.training.smoke_check import smoke_check
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrst"]
@@ -158,7 +149,7 @@ def test_balanced_weights_make_classes_equal(tmp_path):
     rows = [("a", "n", 0, ""), ("b", "n", 0, ""), ("c", "n", 0, ""), ("d", "y", 0, "")]
     train = write_table(tmp_path / "a.tsv", rows)
     settings = config(tmp_path, train=train, dev=train, training={"class_weights": "balanced"})
-    weights = _example_weights(settings.training, read_splits(settings)[0]["train"])
+    weights = example_weights(settings.training, read_splits(settings)[0]["train"])
     np.testing.assert_allclose(weights, [2 / 3, 2 / 3, 2 / 3, 2.0])
 
 
