@@ -317,6 +317,16 @@ elif keras.backend.backend() == "tensorflow":
                 return super()._clip_gradients(grads)
             return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
 
+        def _apply_weight_decay(self, variables):
+            if tf.distribute.has_strategy() or self.weight_decay is None:
+                super()._apply_weight_decay(variables)
+                return
+            # Two passes over a weight, where Keras's difference takes seven.
+            kept = 1 - self.weight_decay * self.learning_rate
+            for variable in variables:
+                if self._use_weight_decay(variable):
+                    variable.assign(variable * tf.cast(kept, variable.dtype))
+
         def update_step(self, gradient, variable, learning_rate):
             if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
                 super().update_step(gradient, variable, learning_rate)
