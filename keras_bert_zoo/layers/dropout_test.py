@@ -48,6 +48,15 @@ def test_the_same_seed_drops_the_same_entries_and_the_next_call_others():
     assert np.mean(first[0] == first[1]) < 0.6
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch has a global generator")
+def test_without_a_seed_the_global_one_counts():
+    layer, outputs = BertDropout(0.5), []
+    for _ in range(2):
+        keras.utils.set_random_seed(7)
+        outputs.append(keras.ops.convert_to_numpy(layer(keras.ops.ones((5, 9)), training=True)))
+    np.testing.assert_array_equal(*outputs)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_outputs_are_of_the_inputs_dtype(dtype):
     layer = BertDropout(0.5, dtype=dtype)

@@ -161,6 +161,23 @@ def test_texts_of_like_length_are_predicted_together(task, monkeypatch):
     assert lengths == [8, 4, 4, 3]
 
 
+def test_predictions_follow_what_the_preprocessor_is_set_to():
+    classifier = randomised(text_classifier())
+    texts = (["a b c d e f g h i j k l m n o"], ["h g f e d c b a"])
+    before = classifier.predict(texts, verbose=0)
+    classifier.preprocessor.truncation = "only_first"
+    expected = classifier.predict(classifier.preprocessor(*texts), verbose=0)
+    np.testing.assert_allclose(classifier.predict(texts, verbose=0), expected, atol=1e-6)
+    assert np.abs(expected - before).max() > 1e-4
+
+
+def test_a_batch_size_may_be_numpy_s_and_steps_are_for_data_sets():
+    classifier = text_classifier()
+    assert classifier.predict(TEXTS[:5], batch_size=np.int64(4), verbose=0).shape == (5, 2)
+    with pytest.raises(ValueError, match="texts in memory as a whole. Received: steps=1"):
+        classifier.predict(TEXTS, steps=1)
+
+
 def test_blank_texts_are_predicted():
     predicted = text_classifier().predict(["", "  ", "a"], verbose=0)
     assert np.isfinite(predicted).all()
