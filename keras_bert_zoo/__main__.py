@@ -1,5 +1,6 @@
 """`python -m keras_bert_zoo <verb>`."""
 
+import signal
 import sys
 
 import keras
@@ -11,4 +12,6 @@ if __name__ == "__main__":
     # TensorFlow's allocator keeps it anyway, and its threads would wait for the one arena.
     if keras.backend.backend() != "tensorflow":
         keep_freed_memory()
+    # A run that is told to end writes its record first.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

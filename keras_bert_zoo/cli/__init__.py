@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import logging
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -30,8 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     warnings.showwarning = _show_warning
-    # A run that is told to end writes its record first.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         parsed.run(parsed)
     except (ValueError, TypeError, OSError, ImportError) as error:

@@ -104,14 +104,15 @@ def _by_class(count, shares, seed, classes):
             rows[split].append(row)
     for split in smaller:
         if not rows[split]:
-            spare = [row for name in members for row in members[name][1:] if row in rows[largest]]
-            if not spare:
+            left = set(rows[largest])
+            spare = next((row for m in members.values() for row in m[1:] if row in left), None)
+            if spare is None:
                 raise ValueError(
                     f"{count} rows of {len(members)} classes leave nothing for the split "
                     f"{split!r}: the split {largest!r} needs one row of each class."
                 )
-            rows[largest].remove(spare[0])
-            rows[split].append(spare[0])
+            rows[largest].remove(spare)
+            rows[split].append(spare)
     return {name: sorted(rows[name]) for name in shares}
 
 

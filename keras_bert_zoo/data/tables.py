@@ -56,7 +56,7 @@ def column(table: dict[str, list], name: str, source: str) -> list:
     if name not in table:
         (first, *others) = table
         other_mark = next((mark for mark in ";|\t" if mark in first and not others), None)
-        hint = f" Fields are parted by commas or, in .tsv, by tabs, not by {other_mark!r}."
+        hint = f" Fields must be parted by commas, in a .tsv by tabs; are these by {other_mark!r}?"
         raise ValueError(
             f"The table {source!r} has no column {name!r}. It has: {list(table)}."
             f"{hint if other_mark else ''}"

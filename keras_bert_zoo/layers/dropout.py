@@ -29,11 +29,20 @@ class BertDropout(keras.layers.Dropout):
         """Drop entries of `inputs`, floats of any shape, in training."""
         if not training or not self.rate or self.noise_shape or not draws_bytes(inputs):
             return super().call(inputs, training=training)
-        uniform, numbers = _draw(ops.shape(inputs), self)
+        uniform, numbers = self._draw(ops.shape(inputs))
         threshold = ops.minimum(ops.floor(256 * self.rate + uniform), 255)
         kept = numbers >= ops.cast(threshold, "uint8")
         scale = ops.cast(256 / (256 - threshold), inputs.dtype)
         return inputs * (ops.cast(kept, inputs.dtype) * scale)
+
+    def _draw(self, shape):
+        """Return a number in [0, 1), and bytes of `shape`."""
+        if keras.backend.backend() == "torch":
+            # Without a seed from PyTorch's own generator, as Keras's dropout.
+            seed = None if self.seed is None else int(self.seed_generator.next().sum())
+            return _random_numbers(shape, seed)
+        uniform = keras.random.uniform((), seed=self.seed_generator)
+        return uniform, _random_bytes(shape, self.seed_generator.next())
 
 
 def _words_shape(shape):
@@ -48,12 +57,6 @@ def _in_shape(words_bytes, shape):
 def draws_bytes(inputs) -> bool:
     """Say whether `inputs` are where eight bits an entry are quicker than the backend's own."""
     return keras.backend.backend() != "torch" or inputs.device.type == "cpu"
-
-
-def _draw(shape, layer):
-    """Return a number in [0, 1) and bytes of `shape`."""
-    uniform = keras.random.uniform((), seed=layer.seed_generator)
-    return uniform, _random_bytes(shape, layer.seed_generator.next())
 
 
 if keras.backend.backend() == "tensorflow":
@@ -79,13 +82,10 @@ elif keras.backend.backend() == "jax":
 else:
     import torch
 
-    def _draw(shape, layer):
-        # Without a seed from PyTorch's own generator, as Keras's dropout.
-        generator = None
-        if layer.seed is not None:
-            generator = torch.Generator().manual_seed(int(layer.seed_generator.next().sum()))
-        uniform = torch.rand((), generator=generator)
+    def _random_numbers(shape, seed):
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
         count = math.prod(shape)
         words = torch.empty((count + 7) // 8, dtype=torch.int64)
         words.random_(-(2**63), None, generator=generator)
-        return uniform, words.view(torch.uint8)[:count].view(tuple(shape))
+        numbers = words.view(torch.uint8)[:count].view(tuple(shape))
+        return torch.rand((), generator=generator), numbers

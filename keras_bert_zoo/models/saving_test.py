@@ -26,9 +26,7 @@ from keras_bert_zoo.models.models_test import (
     tokenizer,
     weights,
 )
-from keras_bert_zoo.preprocessing import (
-    BertTextClassifierPreprocessor,
-)
+from keras_bert_zoo.preprocessing import BertTextClassifierPreprocessor
 from keras_bert_zoo.training import adamw
 
 

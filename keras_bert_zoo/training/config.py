@@ -183,16 +183,30 @@ def read_config(path: str | os.PathLike, settings: Sequence[str] = ()) -> Config
             its range.
         TypeError: a value has the wrong type.
     """
+    content = read_toml(path)
+    for setting in settings:
+        apply_setting(content, setting)
+    return make_config(content)
+
+
+def read_toml(path: str | os.PathLike) -> dict[str, Any]:
+    """Return what a TOML file says.
+
+    Raises:
+        ValueError: there is no such file, or it is no TOML.
+
+    Example:
+        >>> read_toml("none.toml")
+        Traceback (most recent call last):
+        ValueError: There is no file 'none.toml'.
+    """
     try:
         with open(path, "rb") as file:
-            content = tomllib.load(file)
+            return tomllib.load(file)
     except FileNotFoundError:
         raise ValueError(f"There is no file {os.fspath(path)!r}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{os.fspath(path)!r} is no TOML: {error}.") from error
-    for setting in settings:
-        apply_setting(content, setting)
-    return make_config(content)
 
 
 def make_config(content: Mapping) -> Config:

@@ -3,12 +3,17 @@
 import dataclasses
 import os
 import pathlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keras_bert_zoo.data.sources import Columns
-from keras_bert_zoo.training.config import PRECISIONS, apply_setting, check_at_least, read_section
+from keras_bert_zoo.training.config import (
+    PRECISIONS,
+    apply_setting,
+    check_at_least,
+    read_section,
+    read_toml,
+)
 from keras_bert_zoo.training.finetuning_tasks import TASKS
 from keras_bert_zoo.training.transfer import check_what
 
@@ -103,14 +108,7 @@ def read_config(path: str | os.PathLike | None, settings: Sequence[str] = (), **
             its range.
         TypeError: a value has the wrong type.
     """
-    content = {}
-    if path is not None:
-        try:
-            content = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ValueError(f"There is no file {os.fspath(path)!r}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} is no TOML: {error}.") from error
+    content = {} if path is None else read_toml(path)
     for key, value in given.items():
         content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     for setting in settings:

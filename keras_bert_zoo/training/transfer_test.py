@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bert_zoo import from_preset
 from keras_bert_zoo.layers.lora import LoraDense
 from keras_bert_zoo.models import BertBackbone, BertMaskedLM, BertTextClassifier, BertTextEmbedder
+from keras_bert_zoo.models.saving_test import through_keras, through_preset
 from keras_bert_zoo.training import (
     GradualUnfreezing,
     WarmupLinearDecay,
@@ -148,16 +148,6 @@ def test_a_tied_table_stays_frozen_after_loading(tmp_path):
 
 
 # === Trained, saved, loaded ===
-
-
-def through_keras(model, folder):
-    model.save(folder / "model.keras")
-    return keras.saving.load_model(folder / "model.keras")
-
-
-def through_preset(model, folder):
-    model.save_to_preset(folder / "preset")
-    return from_preset(str(folder / "preset"), task="text_classifier")
 
 
 @pytest.mark.parametrize(
