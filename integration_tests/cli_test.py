@@ -205,12 +205,16 @@ def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(pret
     source, classifier = f"glue/wnli={tmp_path}", str(tmp_path / "classifier")
     encoder = str(pretrained / "run" / "preset")
     options = ["--what", "features", "--epochs", "2", "--sequence-length", "32"]
+    options += ["--pooling", "mean", "--layers", "second_to_last"]
     arguments = ["--preset", encoder, "--train", source, "--output", classifier]
     assert main(["finetune", *arguments, *options]) == 0
     record = json.loads((tmp_path / "classifier_run" / "record.json").read_text())
     assert record["trained"] == "features" and record["encoder_is_trained"] is False
     assert record["parameters"]["trainable"] < record["parameters"]["total"]
     trained = from_preset(classifier, "text_classifier")
+    head = {"pooling": trained.pooling, "layers": trained.layer_way}
+    assert head == {"pooling": "mean", "layers": "second_to_last"}
+    assert record["model"].items() >= head.items()
     weights = trained.backbone.encoder_layers[0].weights
     before = from_preset(encoder).encoder_layers[0].weights
     for weight, expected in zip(weights, before, strict=True):

@@ -349,7 +349,10 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
     for head in model.heads:
         ours, theirs = getattr(model, head), getattr(saved, head, None)
         # Classifiers of several tasks are called the same.
-        if head == "classifier_head" and type(saved) is not model_class:
+        if head == "classifier_head" and (type(saved), _reads(saved)) != (
+            model_class,
+            _reads(model),
+        ):
             theirs = None
         if theirs is not None and _form(ours) == _form(theirs):
             ours.set_weights(theirs.get_weights())
@@ -358,6 +361,11 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
     if load_weights:
         _warn_new(folder, new)
     return model
+
+
+def _reads(model):
+    """Return of what a task makes a text's vector, where it is not always the pooled output."""
+    return getattr(model, "pooling", "pooled"), getattr(model, "layer_way", "last")
 
 
 def _form(head):
@@ -409,7 +417,8 @@ def _from_foreign_folder(
         new = [] if has_pooler or not getattr(model, "uses_pooler", True) else ["pooler"]
         for head in getattr(model, "heads", ()):
             rules = reader.HEAD_RULES.get(head)
-            if rules and reader.has_part(config, tensors, model, head, rules):
+            fits = _reads(model) == ("pooled", "last")
+            if rules and fits and reader.has_part(config, tensors, model, head, rules):
                 loaded += assign(variables, rules, tensors)
             else:
                 new.append(head)

@@ -366,6 +366,7 @@ def _choices(model, backbone, tokenizer):
     yield "causal", backbone.causal, [False]
     yield from masked_lm_choices(model, backbone.hidden_activation, _EPSILON)
     yield "the classifier's activation", getattr(model, "activation", None), [None, "softmax"]
+    yield "the classifier's pooling", getattr(model, "pooling", "pooled"), ["pooled"]
     if tokenizer is not None:
         yield "strip_accents", tokenizer.strip_accents, [tokenizer.lowercase]
         yield "split_on_cjk", tokenizer.split_on_cjk, [True]

@@ -80,6 +80,8 @@ def _config(model):
     if type(model).__name__ == "BertTextEmbedder":
         choices.append(("pooling", model.pooling, list(POOLINGS.values())))
         choices.append(("layers", model.layer_way, ["last"]))
+    if type(model).__name__ == "BertTextClassifier":
+        choices.append(("pooling", model.pooling, ["pooled"]))
     check_expressible("transformers", choices)
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     config = {

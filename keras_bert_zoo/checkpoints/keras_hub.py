@@ -413,6 +413,8 @@ def _choices(model, backbone):
     if type(model).__name__ == "BertTextEmbedder":
         yield "pooling", model.pooling, ["mean", "cls", "max"]
         yield "layers", model.layer_way, ["last"]
+    if type(model).__name__ == "BertTextClassifier":
+        yield "pooling", model.pooling, ["pooled"]
     yield from masked_lm_choices(model, *MASKED_LM_HEAD.values())
     if model.preprocessor is not None:
         tokenizer = model.preprocessor.tokenizer

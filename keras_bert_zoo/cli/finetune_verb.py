@@ -25,6 +25,14 @@ _OPTIONS = {
     ),
     "--seed": (("seed",), {"type": int, "help": "0 if not given"}),
     "--precision": (("precision",), {"help": "float32 if not given, or mixed_bfloat16"}),
+    "--pooling": (
+        ("pooling",),
+        {"help": "what the head of a text reads: pooled if not given, mean, max or cls"},
+    ),
+    "--layers": (
+        ("layers",),
+        {"help": "of which layers: last if not given, concat_last_four, weighted_all, ..."},
+    ),
     "--train": (
         ("data", "train"),
         {

@@ -10,7 +10,7 @@ from keras_bert_zoo.data.splits import leakage, leakage_lines, random_splits
 from keras_bert_zoo.data.tables import column, read_table, text_columns
 from keras_bert_zoo.data.text_report import STRATEGIES, check_plot_path
 from keras_bert_zoo.models import BertTextEmbedder
-from keras_bert_zoo.models.text_embedder import POOLINGS
+from keras_bert_zoo.models.text_vectors import POOLINGS
 from keras_bert_zoo.presets import from_preset, load_tokenizer, source_task
 from keras_bert_zoo.studies import (
     attention_map,

@@ -253,7 +253,8 @@ def fit_head(
         The history of the head's `fit`.
 
     Raises:
-        ValueError: `classifier` has no head on pooled outputs, or a label is no class.
+        ValueError: `classifier` is no text classifier or learns a sum of layers, or a label is no
+            class.
 
     Example:
         >>> import numpy as np
@@ -270,7 +271,17 @@ def fit_head(
         raise ValueError(
             f"`classifier` must be a `BertTextClassifier`. Received: {type(classifier).__name__}."
         )
-    embedder = BertTextEmbedder(classifier.backbone, classifier.preprocessor, pooling="pooled")
+    if len(classifier.heads) > 1:
+        raise ValueError(
+            f"`classifier` has layers={classifier.layer_way!r}, whose weights are learnt: its head "
+            "has no features that could be computed once. Train the head with `fit`."
+        )
+    embedder = BertTextEmbedder(
+        classifier.backbone,
+        classifier.preprocessor,
+        pooling=classifier.pooling,
+        layers=classifier.layer_way,
+    )
 
     def features(x, y):
         classifier.check_labels(y)
@@ -281,7 +292,7 @@ def fit_head(
     states, y = features(x, y)
     if validation_data is not None:
         validation_data = features(*validation_data)
-    inputs = keras.Input((classifier.backbone.hidden_dim,))
+    inputs = keras.Input(states.shape[1:])
     rate = classifier.backbone.dropout if classifier.dropout is None else classifier.dropout
     head = keras.Model(inputs, classifier.classifier_head(keras.layers.Dropout(rate)(inputs)))
     steps = -(-len(states) // batch_size) * epochs

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bert_zoo import from_preset
 from keras_bert_zoo.layers.layer_mix import LAYER_WAYS, LayerMix, layer_numbers
 from keras_bert_zoo.models import (
     BertBackbone,
@@ -16,7 +17,11 @@ from keras_bert_zoo.models import (
     features,
     fit_head,
 )
-from keras_bert_zoo.preprocessing import BertPreprocessor, BertTokenizer
+from keras_bert_zoo.preprocessing import (
+    BertPreprocessor,
+    BertTextClassifierPreprocessor,
+    BertTokenizer,
+)
 
 # Many small programs to compile: on the backend that begins the fastest.
 once = pytest.mark.slow if keras.backend.backend() != "torch" else lambda test: test
@@ -123,10 +128,40 @@ def test_an_embedder_of_several_layers_comes_back(backbone, inputs, tmp_path):
 def test_ways_that_there_are_not_are_named(backbone):
     with pytest.raises(ValueError, match="layers.*first"):
         BertTextEmbedder(backbone, layers="first")
-    with pytest.raises(ValueError, match="pooler reads the last layer"):
+    with pytest.raises(ValueError, match="pooled'` reads the last layer"):
         BertTextEmbedder(backbone, pooling="pooled", layers="embeddings")
     with pytest.raises(ValueError, match="2 layers"):
         layer_numbers("concat_last_four", 2)
+
+
+@once
+@pytest.mark.parametrize(
+    ("pooling", "layers"), [("mean", "last"), ("max", "concat_last_four"), ("cls", "weighted_all")]
+)
+def test_a_classifier_s_head_reads_what_an_embedder_gives(backbone, inputs, pooling, layers):
+    classifier = BertTextClassifier(backbone, num_classes=3, pooling=pooling, layers=layers)
+    embedder = BertTextEmbedder(backbone, pooling=pooling, layers=layers)
+    expected = classifier.classifier_head(embedder(inputs))
+    np.testing.assert_allclose(to_numpy(classifier(inputs)), to_numpy(expected), atol=1e-5)
+    assert not any("pooler" in weight.path for weight in classifier.trainable_variables)
+
+
+@once
+def test_a_classifier_of_other_states_comes_back(backbone, inputs, tmp_path):
+    arguments = {"num_classes": 3, "pooling": "mean", "layers": "weighted_all"}
+    preprocessor = BertTextClassifierPreprocessor(backbone.preprocessor.tokenizer, 8)
+    classifier = BertTextClassifier(backbone, preprocessor=preprocessor, **arguments)
+    classifier.layer_mix.mix.assign([0.0, 1.0, 2.0, 3.0])
+    classifier.save_to_preset(tmp_path / "new")
+    expected = to_numpy(classifier(inputs))
+    for change in ({}, {"sequence_length": 7}, {"dropout": 0.0}):
+        loaded = from_preset(str(tmp_path / "new"), "text_classifier", **change)
+        np.testing.assert_allclose(to_numpy(loaded(inputs)), expected, atol=1e-6)
+    # What read other states has nothing to say of these.
+    with pytest.warns(UserWarning, match="classifier_head"):
+        from_preset(str(tmp_path / "new"), "text_classifier", pooling="max")
+    with pytest.raises(ValueError, match="pooling is 'mean'"):
+        classifier.export_to_transformers(tmp_path / "out")
 
 
 # === States of words ===
@@ -177,9 +212,10 @@ TEXTS = ["a b c d e", "g", "f g x", "d c b a"]
 
 
 @once
-def test_a_head_on_features_is_the_classifier_s_own():
+@pytest.mark.parametrize("pooling", ["pooled", "mean"])
+def test_a_head_on_features_is_the_classifier_s_own(pooling):
     encoder = new_backbone(1)
-    classifier = BertTextClassifier(encoder, num_classes=2, dropout=0.0)
+    classifier = BertTextClassifier(encoder, num_classes=2, dropout=0.0, pooling=pooling)
     batch = {name: to_numpy(x) for name, x in encoder.preprocessor(TEXTS).items()}
     labels = np.array([1, 1, 1, 0])
     before = [to_numpy(weight).copy() for weight in encoder.weights]
@@ -192,3 +228,12 @@ def test_a_head_on_features_is_the_classifier_s_own():
         np.testing.assert_array_equal(to_numpy(weight), start)
     with pytest.raises(ValueError, match="number of classes"):
         fit_head(classifier, batch, labels + 1)
+
+
+@once
+def test_learnt_sums_of_layers_are_no_features():
+    classifier = BertTextClassifier(
+        new_backbone(1), num_classes=2, pooling="mean", layers="weighted_all"
+    )
+    with pytest.raises(ValueError, match="'weighted_all', whose weights are learnt"):
+        fit_head(classifier, TEXTS, [1, 1, 1, 0])

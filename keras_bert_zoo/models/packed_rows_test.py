@@ -122,8 +122,10 @@ def test_pretraining_logits_are_those_of_rows_of_their_own():
         assert_close(packed["next_sentence"][:, i], single["next_sentence"])
 
 
-def test_a_step_on_a_packed_row_is_a_step_on_its_examples():
-    classifier = BertTextClassifier(backbone(dropout=0.0, attention_dropout=0.0), num_classes=3)
+@pytest.mark.parametrize("pooling", ["pooled", "mean"])
+def test_a_step_on_a_packed_row_is_a_step_on_its_examples(pooling):
+    encoder = backbone(dropout=0.0, attention_dropout=0.0)
+    classifier = BertTextClassifier(encoder, num_classes=3, pooling=pooling)
     start = classifier.get_weights()
 
     def weights_after(inputs, y, sample_weight):

@@ -112,8 +112,10 @@ def _with_backbone(model_config, folder):
     arguments = model_config["config"]
     is_task = "backbone" in arguments
     backbone_config = arguments["backbone"] if is_task else model_config
-    # A class of another's may have variables that cannot be made so.
-    if backbone_config["registered_name"] != _BACKBONE:
+    # A class of another's may have variables that cannot be made so; and the file of a task that
+    # reads several layers has these in the backbone's place.
+    is_layer = arguments.get("layers", "last") == "last"
+    if backbone_config["registered_name"] != _BACKBONE or not is_layer:
         return make(), []
     compiled = backbone_config.pop("compile_config", None)
 

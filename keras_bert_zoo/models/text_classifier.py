@@ -7,6 +7,7 @@ import keras
 
 from keras_bert_zoo.layers.common import check_positive_int, initializer
 from keras_bert_zoo.models.text_model import BertTask, weighted_mean
+from keras_bert_zoo.models.text_vectors import TextVectors
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -24,6 +25,8 @@ class BertTextClassifier(BertTask, keras.Model):
             automatic loss follows it.
         dropout: rate on the pooled output; the backbone's where None.
         class_names: what the outputs are called, in their order.
+        pooling, layers: what the dense layer reads in place of the pooled output, as
+            `BertTextEmbedder` takes them.
 
     Example:
         >>> backbone = BertBackbone(
@@ -36,7 +39,6 @@ class BertTextClassifier(BertTask, keras.Model):
     """
 
     one_output_a_row = True
-    heads = ("classifier_head",)
 
     def __init__(
         self,
@@ -46,6 +48,8 @@ class BertTextClassifier(BertTask, keras.Model):
         activation: str | None = None,
         dropout: float | None = None,
         class_names: Sequence[str] | None = None,
+        pooling: str = "pooled",
+        layers: str = "last",
         name: str | None = None,
     ):
         if num_classes is None and class_names is not None:
@@ -67,6 +71,7 @@ class BertTextClassifier(BertTask, keras.Model):
             )
 
         # === Layers ===
+        vectors = TextVectors(backbone, pooling, layers)
         dtype = backbone.dtype_policy
         classifier_head = keras.layers.Dense(
             num_classes,
@@ -81,7 +86,7 @@ class BertTextClassifier(BertTask, keras.Model):
 
         # === Functional Model ===
         inputs = backbone.example_inputs()
-        outputs = classifier_head(head_dropout(backbone.first_pooled_output(inputs)))
+        outputs = classifier_head(head_dropout(vectors(inputs)))
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
         # === Config ===
@@ -91,6 +96,11 @@ class BertTextClassifier(BertTask, keras.Model):
         self.activation = activation
         self.dropout = dropout
         self.class_names = None if class_names is None else list(class_names)
+        self.pooling = pooling
+        self.layer_way = layers
+        self.layer_mix = vectors.layer_mix
+        self.heads = ("classifier_head", *vectors.heads)
+        self.uses_pooler = pooling == "pooled"
         self.set_up(backbone, preprocessor)
 
     def defaults(self) -> dict:
@@ -136,6 +146,8 @@ class BertTextClassifier(BertTask, keras.Model):
             "activation": self.activation,
             "dropout": self.dropout,
             "class_names": self.class_names,
+            "pooling": self.pooling,
+            "layers": self.layer_way,
         }
 
 

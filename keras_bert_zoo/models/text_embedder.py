@@ -2,13 +2,9 @@
 
 import keras
 import numpy as np
-from keras import ops
 
-from keras_bert_zoo.layers.layer_mix import LayerMix, layer_numbers
-from keras_bert_zoo.layers.packed_rows import current_starts, first_states
 from keras_bert_zoo.models.text_model import BertTask
-
-POOLINGS = ("mean", "cls", "max", "pooled")
+from keras_bert_zoo.models.text_vectors import TextVectors
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
@@ -53,30 +49,19 @@ class BertTextEmbedder(BertTask, keras.Model):
         layers: str = "last",
         name: str | None = None,
     ):
-        numbers = layer_numbers(layers, backbone.num_layers)
-        if pooling == "pooled" and layers != "last":
-            raise ValueError(f"The pooler reads the last layer. Received: layers={layers!r}.")
-
         # === Layers ===
-        pool = TextPooling(pooling, normalize, name="pooling")
+        vectors = TextVectors(backbone, pooling, layers, normalize)
 
         # === Functional Model ===
         inputs = backbone.example_inputs()
-        if pooling == "pooled":
-            states = backbone.first_pooled_output(inputs)
-        elif layers == "last":
-            states = backbone(inputs)["sequence_output"]
-        else:
-            states = backbone.layer_states(inputs)
-            states = ops.stack([states[number] for number in numbers], axis=-2)
-            states = LayerMix(layers, name="layer_mix")(states)
-        outputs = pool(states, inputs["padding_mask"], inputs["example_starts"])
-        super().__init__(inputs=inputs, outputs=outputs, name=name)
+        super().__init__(inputs=inputs, outputs=vectors(inputs), name=name)
 
         # === Config ===
         self.pooling = pooling
         self.normalize = normalize
         self.layer_way = layers
+        self.layer_mix = vectors.layer_mix
+        self.heads = vectors.heads
         self.uses_pooler = pooling == "pooled"
         self.set_up(backbone, preprocessor)
 
@@ -96,54 +81,3 @@ class BertTextEmbedder(BertTask, keras.Model):
             "normalize": self.normalize,
             "layers": self.layer_way,
         }
-
-
-@keras.saving.register_keras_serializable("keras_bert_zoo")
-class TextPooling(keras.layers.Layer):
-    """Pools states (batch, length, hidden_dim) under a mask (batch, length), in float32.
-
-    With `pooling="pooled"` what comes is pooled already.
-
-    With `example_starts` (batch, examples), where the examples of packed rows begin, each
-    example is pooled by itself.
-    """
-
-    def __init__(self, pooling: str = "mean", normalize: bool = False, **kwargs):
-        super().__init__(dtype="float32", **kwargs)
-        if pooling not in POOLINGS:
-            raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
-        self.pooling = pooling
-        self.normalize = normalize
-
-    def call(self, states, padding_mask, example_starts=None):
-        """Return (batch, hidden_dim), or (batch, examples, hidden_dim) of packed rows."""
-        if self.pooling == "pooled":
-            pooled = states
-        elif self.pooling == "cls":
-            pooled = first_states(states, example_starts)
-        else:
-            pooled = self._over_pieces(states, ops.cast(padding_mask, "float32"), example_starts)
-        return ops.normalize(pooled, axis=-1) if self.normalize else pooled
-
-    def _over_pieces(self, states, real, example_starts):
-        """Pool over the pieces that `real` (batch, length) has, of each row or each example."""
-        if example_starts is None:
-            starts = ops.zeros((ops.shape(real)[0], 1), "int32")
-            return self._over_examples(states, real, starts)[:, 0]
-        return self._over_examples(states, real, ops.cast(example_starts, "int32"))
-
-    def _over_examples(self, states, real, starts):
-        current = current_starts(starts, ops.shape(states)[1])
-        # Slices that add axes are more than LiteRT takes.
-        current, starts = ops.expand_dims(current, 1), ops.expand_dims(starts, 2)
-        inside = ops.cast(current == starts, "float32") * ops.expand_dims(real, 1)
-        count = ops.sum(inside, axis=-1, keepdims=True)
-        if self.pooling == "mean":
-            return ops.matmul(inside, states) / ops.maximum(count, 1.0)
-        pieces = ops.where(ops.expand_dims(inside, 3) > 0, ops.expand_dims(states, 1), -1e30)
-        # A row without any real piece has no maximum.
-        return ops.where(count > 0, ops.max(pieces, axis=-2), 0.0)
-
-    def get_config(self):
-        """Return the constructor's arguments."""
-        return {"pooling": self.pooling, "normalize": self.normalize, "name": self.name}

@@ -70,6 +70,11 @@ def model_facts(preset: str, model: keras.Model) -> dict[str, Any]:
             if hasattr(preprocessor, "stride")
             else preprocessor.truncation
         ),
+        **(
+            {"pooling": model.pooling, "layers": model.layer_way}
+            if hasattr(model, "pooling")
+            else {}
+        ),
     }
 
 
@@ -102,6 +107,7 @@ def make_model(config: Config, train: Examples, seed: int) -> keras.Model:
         dtype=None if config.precision == "float32" else config.precision,
         sequence_length=config.sequence_length or task.sequence_length,
         **task.head(train),
+        **config.head,
     )
     what = config.training.what
     train_only(model, "head" if what == "features" or config.training.gradual_unfreezing else what)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keras_bert_zoo.data.sources import Columns
+from keras_bert_zoo.layers.layer_mix import LAYER_WAYS
+from keras_bert_zoo.models.text_vectors import POOLINGS
 from keras_bert_zoo.training.config import (
     PRECISIONS,
     apply_setting,
@@ -86,6 +88,10 @@ class Config:
     sequence_length: int | None = None
     seed: int = 0
     precision: str = "float32"
+    # What the head of a text reads, as `BertTextClassifier` takes them; None is the preset's, or
+    # the pooled output.
+    pooling: str | None = None
+    layers: str | None = None
     training: Training = field(default_factory=Training)
 
     @property
@@ -93,6 +99,12 @@ class Config:
         """The run's folder and the model's."""
         run = pathlib.Path(self.run or f"{self.output.rstrip('/')}_run")
         return run, pathlib.Path(self.output) if self.output else run / "preset"
+
+    @property
+    def head(self) -> dict[str, str]:
+        """What was said of the model's head."""
+        asked = {"pooling": self.pooling, "layers": self.layers}
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 def read_config(path: str | os.PathLike | None, settings: Sequence[str] = (), **given) -> Config:
@@ -143,6 +155,8 @@ def make_config(content: Mapping) -> Config:
     for name, value, known in (
         ("task", config.task, (None, *TASKS)),
         ("precision", config.precision, PRECISIONS),
+        ("pooling", config.pooling, (None, *POOLINGS)),
+        ("layers", config.layers, (None, *LAYER_WAYS)),
         ("training.class_weights", training.class_weights, ("none", "balanced")),
     ):
         if value not in known:

@@ -69,12 +69,16 @@ def check_data(config: Config, parts: Mapping[str, Examples]) -> None:
         ValueError: there is nothing to tell apart; an example to be scored has a label that no
             training example has, named by its id; or a setting is not for the task.
     """
-    train, what = parts["train"], config.training.what
-    if what == "features" and TASKS[train.task].model != "text_classifier":
-        raise ValueError(
-            f"`training.what` 'features' is for the classes, numbers or labels of texts, and not "
-            f"for {train.task!r}: 'head' trains as few weights."
-        )
+    train = parts["train"]
+    if TASKS[train.task].model != "text_classifier":
+        of_texts = {f"`{name}` {value!r}": "" for name, value in config.head.items()}
+        if config.training.what == "features":
+            of_texts["`training.what` 'features'"] = ": 'head' trains as few weights"
+        for setting, hint in of_texts.items():
+            raise ValueError(
+                f"{setting} is for the classes, numbers or labels of texts, and not for "
+                f"{train.task!r}{hint}."
+            )
     example_weights(config.training, train)
     TASKS[train.task].head(train)
     if train.task not in ("classification", "labels"):

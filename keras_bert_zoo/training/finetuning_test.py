@@ -1,5 +1,6 @@
 """Fine-tuning runs: settings, splits, what is chosen, what is checked and what is recorded."""
 
+import dataclasses
 import json
 
 import keras
@@ -93,6 +94,8 @@ def test_the_learning_rate_suits_what_is_trained(tmp_path, what, rate):
             "leave something to train on. Received: 0.6 and 0.6",
         ),
         ({"training": {"what": "lora"}}, "'lora:' with a rank"),
+        ({"pooling": "median"}, "`pooling` must be one of"),
+        ({"layers": "first"}, "`layers` must be one of"),
         ({"preset": ""}, "`preset` is missing; on the command line --preset"),
         ({"output": "p"}, "`output` must not be the `preset`"),
     ],
@@ -216,6 +219,9 @@ def test_what_can_not_be_learnt_is_refused_before_a_model_is_loaded(tmp_path):
         settings = config(tmp_path, **data, training=training)
         with pytest.raises(ValueError, match=message):
             finetune(settings)
+    settings = dataclasses.replace(config(tmp_path, train=f"conll:{words}"), pooling="max")
+    with pytest.raises(ValueError, match="`pooling` 'max' is for .* not for 'tagging'"):
+        finetune(settings)
 
 
 # === The first look ===
