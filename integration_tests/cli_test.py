@@ -200,7 +200,9 @@ def write_wnli(folder):
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
-def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(pretrained, tmp_path):
+def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(
+    pretrained, tmp_path, capsys
+):
     write_wnli(tmp_path / "WNLI")
     source, classifier = f"glue/wnli={tmp_path}", str(tmp_path / "classifier")
     encoder = str(pretrained / "run" / "preset")
@@ -229,6 +231,11 @@ def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(pret
     assert head == "index\tprediction"
     digits = {"not_entailment": "0", "entailment": "1"}
     assert lines == [f"{i}\t{digits[label]}" for i, label in enumerate(predictions["label"])]
+
+    # It knows that it was trained on pairs.
+    write_reviews(tmp_path / "new.csv", 5)
+    assert main(["predict", "--preset", classifier, "--input", str(tmp_path / "new.csv")]) == 2
+    assert "pairs, a tuple (first, second). Received: single texts" in capsys.readouterr().err
 
 
 def test_answers_are_submitted_in_the_three_files_of_squad(pretrained, tmp_path):

@@ -329,6 +329,9 @@ def _from_zoo_folder(folder, task, task_arguments, *, load_weights, dtype, seque
         if type(preprocessor) is preprocessor_class:
             kept = preprocessor.get_config()
             del kept["tokenizer"]
+            # Other classes are another task's.
+            if "num_classes" in task_arguments or "class_names" in task_arguments:
+                kept.pop("columns", None)
         elif task == "backbone":
             kept["buckets"] = []
         if sequence_length is not None:

@@ -157,6 +157,12 @@ def test_a_classifier_of_other_states_comes_back(backbone, inputs, tmp_path):
     for change in ({}, {"sequence_length": 7}, {"dropout": 0.0}):
         loaded = from_preset(str(tmp_path / "new"), "text_classifier", **change)
         np.testing.assert_allclose(to_numpy(loaded(inputs)), expected, atol=1e-6)
+    # What one task's texts were says nothing of another's.
+    classifier.preprocessor.columns = 2
+    classifier.save_to_preset(tmp_path / "new")
+    for change, columns in (({"sequence_length": 7}, 2), ({"num_classes": 4}, None)):
+        loaded = from_preset(str(tmp_path / "new"), "text_classifier", **change)
+        assert loaded.preprocessor.columns == columns
     # What read other states has nothing to say of these.
     with pytest.warns(UserWarning, match="classifier_head"):
         from_preset(str(tmp_path / "new"), "text_classifier", pooling="max")

@@ -235,7 +235,55 @@ class BertPreprocessor:
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")
 class BertTextClassifierPreprocessor(BertPreprocessor):
-    """Texts or pairs for `BertTextClassifier`; labels pass through."""
+    """Texts or pairs for `BertTextClassifier`; labels pass through.
+
+    Args:
+        tokenizer, sequence_length, buckets, truncation: as for `BertPreprocessor`.
+        columns: 1 where the classifier reads single texts and 2 where it reads pairs, so that
+            nothing else is given to it; None takes both. `finetune` sets it.
+
+    Raises:
+        ValueError: an argument is out of range; or, in a call, texts come in another number of
+            columns.
+
+    Example:
+        >>> tokenizer = BertTokenizer(
+        ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"], lowercase=True)
+        >>> preprocessor = BertTextClassifierPreprocessor(tokenizer, columns=2)
+        >>> keras.ops.convert_to_numpy(preprocessor(["a"], ["b"])["segment_ids"]).tolist()
+        [[0, 0, 0, 1, 1, 0, 0, 0]]
+    """
+
+    def __init__(
+        self,
+        tokenizer: BertTokenizer,
+        sequence_length: int = 512,
+        buckets: Sequence[int] | None = None,
+        truncation: str = "longest_first",
+        columns: int | None = None,
+    ):
+        super().__init__(tokenizer, sequence_length, buckets, truncation)
+        if columns is not None:
+            check_positive_int(columns=columns)
+        self.columns = columns
+
+    def pack(self, *columns) -> dict:
+        """Return the packed rows of as many columns as there must be."""
+        if self.columns not in (None, len(columns)):
+            names = {1: "single texts", 2: "pairs, a tuple (first, second)"}
+            expected, received = (
+                names.get(count, f"{count} columns of texts")
+                for count in (self.columns, len(columns))
+            )
+            raise ValueError(
+                f"The classifier was trained on {expected}. Received: {received}. On the command "
+                "line `--second` names the second column."
+            )
+        return super().pack(*columns)
+
+    def get_config(self) -> dict:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "columns": self.columns}
 
 
 @keras.saving.register_keras_serializable("keras_bert_zoo")

@@ -170,7 +170,7 @@ def test_a_preprocessor_is_saved_with_its_switches():
         TOKENIZER.vocabulary, lowercase=True, strip_accents=False, split_on_cjk=False
     )
     for preprocessor in (
-        BertTextClassifierPreprocessor(tokenizer, 10, [5], "only_first"),
+        BertTextClassifierPreprocessor(tokenizer, 10, [5], "only_first", columns=2),
         BertMaskedLMPreprocessor(tokenizer, 10, [5], "only_first", seed=3, mask_selection_rate=0.3),
     ):
         config = keras.saving.serialize_keras_object(preprocessor)

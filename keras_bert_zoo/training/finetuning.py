@@ -109,6 +109,8 @@ def make_model(config: Config, train: Examples, seed: int) -> keras.Model:
         **task.head(train),
         **config.head,
     )
+    if task.model == "text_classifier":
+        model.preprocessor.columns = len(train.columns)
     what = config.training.what
     train_only(model, "head" if what == "features" or config.training.gradual_unfreezing else what)
     return model
