@@ -57,9 +57,6 @@ def test_a_column_of_labels_that_is_missing_is_named(tmp_path):
         read_examples(path, columns=Columns(label="tone"))
     with pytest.raises(ValueError, match="a.csv' has no labels"):
         read_examples(path).check_labelled()
-    path = write(tmp_path / "b.csv", "text;label\na;good\n")
-    with pytest.raises(ValueError, match="are these by ';'"):
-        read_examples(path)
 
 
 def test_a_data_set_is_read_by_the_split_of_its_name_or_its_place(tmp_path):

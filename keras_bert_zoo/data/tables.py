@@ -1,6 +1,7 @@
 """Tables of texts and labels: CSV, TSV, JSONL, and TFDS by name."""
 
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -13,10 +14,11 @@ def read_table(source: str, names: Sequence[str] | None = None) -> dict[str, lis
     """Return a table's columns by name.
 
     Args:
-        source: a UTF-8 file that ends in `.csv` (quoted as in RFC 4180), `.tsv` (no quoting,
-            as GLUE's files), `.jsonl` (an object a line); or `tfds:name/config:split`, such
-            as `tfds:glue/sst2:train`, of TensorFlow Datasets. CSV and TSV begin with a
-            line of column names.
+        source: a UTF-8 file that ends in `.csv` (quoted as in RFC 4180; parted by semicolons or
+            tabs where its first line has no comma), `.tsv` (no quoting, as GLUE's files),
+            `.jsonl` (an object a line); or `tfds:name/config:split`, such as
+            `tfds:glue/sst2:train`, of TensorFlow Datasets. CSV and TSV begin with a line of
+            column names.
         names: the columns of a CSV or TSV file that begins with no such line, as AG News's.
 
     Returns:
@@ -54,13 +56,7 @@ def read_tsv(
 def column(table: dict[str, list], name: str, source: str) -> list:
     """Return one column, or a ValueError that says which there are."""
     if name not in table:
-        (first, *others) = table
-        other_mark = next((mark for mark in ";|\t" if mark in first and not others), None)
-        hint = f" Fields must be parted by commas, in a .tsv by tabs; are these by {other_mark!r}?"
-        raise ValueError(
-            f"The table {source!r} has no column {name!r}. It has: {list(table)}."
-            f"{hint if other_mark else ''}"
-        )
+        raise ValueError(f"The table {source!r} has no column {name!r}. It has: {list(table)}.")
     return table[name]
 
 
@@ -89,7 +85,12 @@ def _read_file(source, reader, *arguments):
 def _read_csv(lines, source, names):
     # The default limit of 128 KiB a field is less than a long document.
     csv.field_size_limit(sys.maxsize)
-    return _columns(csv.reader(lines, strict=True), source, names)
+    head = next(lines, "")
+    # Where a comma stands in numbers, spreadsheets part fields by semicolons.
+    is_other = names is None and "," not in head
+    delimiter = next((mark for mark in ";\t" if is_other and mark in head), ",")
+    rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter, strict=True)
+    return _columns(rows, source, names)
 
 
 def _read_tsv(lines, source, names, drop_ragged=False):
