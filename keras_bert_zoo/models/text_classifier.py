@@ -39,6 +39,7 @@ class BertTextClassifier(BertTask, keras.Model):
     """
 
     one_output_a_row = True
+    heads = ("classifier_head",)
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class BertTextClassifier(BertTask, keras.Model):
         self.pooling = pooling
         self.layer_way = layers
         self.layer_mix = vectors.layer_mix
-        self.heads = ("classifier_head", *vectors.heads)
+        self.heads = (*type(self).heads, *vectors.heads)
         self.uses_pooler = pooling == "pooled"
         self.set_up(backbone, preprocessor)
 
