@@ -66,14 +66,11 @@ def drop_nothing(ours, theirs) -> None:
 
 
 def copy_head(ours, theirs) -> None:
-    """Give the other side's model this one's head."""
-    head = getattr(ours.model, ours.model.heads[0])
-    kernel, bias = (torch.tensor(value) for value in head.get_weights())
+    """Give this side's model the other one's head."""
     # The head is the last of its layers.
     *_, peer = theirs.model.children()
-    with torch.no_grad():
-        peer.weight.copy_(kernel.T)
-        peer.bias.copy_(bias)
+    kernel, bias = (x.detach().cpu().numpy() for x in (peer.weight.T, peer.bias))
+    getattr(ours.model, ours.model.heads[0]).set_weights([kernel, bias])
 
 
 def _our_rows(
