@@ -235,7 +235,8 @@ def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(
     # It knows that it was trained on pairs.
     write_reviews(tmp_path / "new.csv", 5)
     assert main(["predict", "--preset", classifier, "--input", str(tmp_path / "new.csv")]) == 2
-    assert "pairs, a tuple (first, second). Received: single texts" in capsys.readouterr().err
+    error = "error: The model was trained on pairs, a tuple (first, second). Received: single"
+    assert error in capsys.readouterr().err
 
 
 def test_answers_are_submitted_in_the_three_files_of_squad(pretrained, tmp_path):

@@ -309,6 +309,8 @@ class TextModel:
         size = columns[0].shape[0]
         if not size:
             raise ValueError("`x` holds no texts.")
+        # Here, lest the error come from within a graph.
+        self.preprocessor.check_columns(len(columns))
         segments = self.input_rules().limits["segment_ids"]
         if len(columns) > segments:
             raise ValueError(

@@ -43,6 +43,9 @@ class BertPreprocessor:
         [[2, 5, 6, 3, 5, 3, 0, 0], [2, 6, 3, 3, 0, 0, 0, 0]]
     """
 
+    # How many columns of texts there must be; None takes any.
+    columns: int | None = None
+
     def __init__(
         self,
         tokenizer: BertTokenizer,
@@ -202,8 +205,21 @@ class BertPreprocessor:
         """Leaves the graphs out of pickles and copies; they are made again where needed."""
         return {name: value for name, value in self.__dict__.items() if name != "_batch_graphs"}
 
+    def check_columns(self, count: int) -> None:
+        """Refuse texts in another number of columns than there must be."""
+        if self.columns not in (None, count):
+            names = {1: "single texts", 2: "pairs, a tuple (first, second)"}
+            expected, received = (
+                names.get(number, f"{number} columns of texts") for number in (self.columns, count)
+            )
+            raise ValueError(
+                f"The model was trained on {expected}. Received: {received}. On the command "
+                "line `--second` names the second column."
+            )
+
     def pack(self, *columns) -> dict:
         """Return the packed rows of string tensors or of ragged piece ids, a column a segment."""
+        self.check_columns(len(columns))
         return pack(self._pieces(columns), **self._layout(), truncation=self.truncation)
 
     def _pieces(self, columns):
@@ -266,20 +282,6 @@ class BertTextClassifierPreprocessor(BertPreprocessor):
         if columns is not None:
             check_positive_int(columns=columns)
         self.columns = columns
-
-    def pack(self, *columns) -> dict:
-        """Return the packed rows of as many columns as there must be."""
-        if self.columns not in (None, len(columns)):
-            names = {1: "single texts", 2: "pairs, a tuple (first, second)"}
-            expected, received = (
-                names.get(count, f"{count} columns of texts")
-                for count in (self.columns, len(columns))
-            )
-            raise ValueError(
-                f"The classifier was trained on {expected}. Received: {received}. On the command "
-                "line `--second` names the second column."
-            )
-        return super().pack(*columns)
 
     def get_config(self) -> dict:
         """Return the constructor's arguments."""
