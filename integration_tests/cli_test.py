@@ -233,7 +233,12 @@ def test_a_head_on_cached_features_is_trained_and_its_predictions_submitted(
     assert lines == [f"{i}\t{digits[label]}" for i, label in enumerate(predictions["label"])]
 
     # It knows that it was trained on pairs.
+    served = trained.serving_strings(None)[0]
+    assert list(served) == ["first", "second"]
     write_reviews(tmp_path / "new.csv", 5)
+    mixed = ["--preset", encoder, "--train", source, "--test", str(tmp_path / "new.csv")]
+    assert main(["finetune", *mixed, "--output", str(tmp_path / "mixed")]) == 2
+    assert "has 1 columns of texts, but the training examples have 2" in capsys.readouterr().err
     assert main(["predict", "--preset", classifier, "--input", str(tmp_path / "new.csv")]) == 2
     error = "error: The model was trained on pairs, a tuple (first, second). Received: single"
     assert error in capsys.readouterr().err

@@ -221,6 +221,8 @@ def _pairs(arguments):
     if source_task(arguments.preset) == "text_classifier":
         classifier = _classifier(arguments.preset)
         encoder, preprocessor = classifier.backbone, classifier.preprocessor
+        # Each text of a pair is looked at by itself.
+        preprocessor.columns = None
         class_names = classifier.class_names
 
         def probabilities(texts):

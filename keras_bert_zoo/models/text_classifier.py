@@ -23,7 +23,7 @@ class BertTextClassifier(BertTask, keras.Model):
         preprocessor: a `BertTextClassifierPreprocessor`, so that texts can be given.
         activation: None, `"softmax"`, or `"sigmoid"` for several labels at once. The
             automatic loss follows it.
-        dropout: rate on the pooled output; the backbone's where None.
+        dropout: rate on what the dense layer reads; the backbone's where None.
         class_names: what the outputs are called, in their order.
         pooling, layers: what the dense layer reads in place of the pooled output, as
             `BertTextEmbedder` takes them.

@@ -641,7 +641,10 @@ class TextModel:
 
         A task whose texts are more than columns of strings has its own.
         """
+        if pairs is None:
+            pairs = self.preprocessor.columns == 2
         names = ["first", "second"] if pairs else ["texts"]
+        self.preprocessor.check_columns(len(names))
 
         def serve(*texts):
             return self.serving_outputs(self(self.preprocessor.pack(*texts), training=False))

@@ -29,7 +29,8 @@ class TextVectors:
         self.numbers = layer_numbers(layers, backbone.num_layers)
         if pooling == "pooled" and layers != "last":
             raise ValueError(
-                f"`pooling='pooled'` reads the last layer only. Received: layers={layers!r}."
+                f"`pooling='pooled'` reads the last layer only. Received: layers={layers!r}, which "
+                "needs `pooling` 'mean', 'max' or 'cls'."
             )
         self.pool = TextPooling(pooling, normalize, name="pooling")
         # With weights to be learnt, it is a part of the task's head.

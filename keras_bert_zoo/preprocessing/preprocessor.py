@@ -213,8 +213,8 @@ class BertPreprocessor:
                 names.get(number, f"{number} columns of texts") for number in (self.columns, count)
             )
             raise ValueError(
-                f"The model was trained on {expected}. Received: {received}. On the command "
-                "line `--second` names the second column."
+                f"The model was trained on {expected}. Received: {received}. A table's second "
+                "column is named by `--second` on the command line."
             )
 
     def pack(self, *columns) -> dict:

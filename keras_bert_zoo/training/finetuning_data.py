@@ -59,6 +59,12 @@ def read_splits(config: Config) -> tuple[dict[str, Examples], str]:
                 f"{examples.source!r} is for {examples.task!r}, but the training examples are for "
                 f"{train.task!r}."
             )
+        if len(examples.columns) != len(train.columns):
+            raise ValueError(
+                f"{examples.source!r} has {len(examples.columns)} columns of texts, but the "
+                f"training examples have {len(train.columns)}. On the command line --second names "
+                "the second."
+            )
     return {name: parts[name] for name in ("train", "dev", "test") if name in parts}, rule
 
 
